@@ -44,7 +44,7 @@ SLOW = {
         "gateway/testing": "gateway pytest_plugin",
         "guides": "guides",
         "hostile": "attacks closed_windows half_messages idle words",
-        "peers": "delegation_tokens durable_streams_back encryption faults_others faults_s2_sdk faults_unknown "
+        "peers": "delegation_tokens durable_streams_back encryption faults_others faults_s2_sdk "
         "foreign_pages_in_browser go judged_clients kafka kafka_back kafka_gateways kafka_positions kafka_sasl "
         "kafka_state kafka_tools kafka_topic_ids "
         "kafka_transactions "

@@ -237,7 +237,7 @@ class KafkaServer:
         request = event.request
         pieces: list[bytes] = []
         if event.message is not None:
-            header = _response_header(request.api, request.version, request.correlation_id, event.message, NO_TAGS)
+            header = _response_header(request.api, request.version, request.correlation_id, event.message)
             pieces = yield from _framed(
                 header, event.message, request.version, request.api.is_flexible(request.version), in_steps=in_steps
             )
@@ -369,23 +369,20 @@ def read_response(request: KafkaRequest, frame: bytes, max_items: int = MAX_MESS
     return message
 
 
-def encode_response(
-    api: KafkaApi, version: int, correlation_id: int, message: KafkaMessage, *, tags: bytes = NO_TAGS
-) -> list[bytes]:
-    """Return a response as bytes, in pieces. `tags`: the tagged fields of its header, with their number, where it has
-    a place for them. Raises LocalProtocolError if the version cannot spell it.
+def encode_response(api: KafkaApi, version: int, correlation_id: int, message: KafkaMessage) -> list[bytes]:
+    """Return a response as bytes, in pieces. Raises LocalProtocolError if the version cannot spell it.
 
     ApiVersions has the old header in all versions, since its clients do not know the server's versions yet (KIP-511).
     """
-    header = _response_header(api, version, correlation_id, message, tags)
+    header = _response_header(api, version, correlation_id, message)
     return _result(_framed(header, message, version, api.is_flexible(version)))
 
 
-def _response_header(api: KafkaApi, version: int, correlation_id: int, message: KafkaMessage, tags: bytes) -> bytes:
+def _response_header(api: KafkaApi, version: int, correlation_id: int, message: KafkaMessage) -> bytes:
     if not isinstance(message, api.response):
         raise LocalProtocolError(f"{type(message).__name__} does not answer {api.name}")
     header = correlation_id.to_bytes(4, "big", signed=True)
-    return header + tags if api.is_flexible(version) and api is not API_VERSIONS else header
+    return header + NO_TAGS if api.is_flexible(version) and api is not API_VERSIONS else header
 
 
 def _framed(

@@ -1,7 +1,7 @@
 """Parse TOML as a tree of msgspec structs, and report all faults at once, each with its place.
 
 The gateway and the pipeline read their configurations with it. `keys_removed` of a struct, if there is one, names keys
-that earlier versions had, each with what takes its place.
+that earlier versions had, each with what takes its place, and `values_removed` the same for values, by key.
 """
 
 from __future__ import annotations
@@ -68,10 +68,8 @@ def _problems(struct: type[msgspec.Struct], table: Any, path: str) -> Iterator[s
     if not isinstance(table, dict):
         yield f"at {path}: expected a table, got {_kind(table)}"
         return
-    hints = hints_of(struct)
     found = False
-    gone: Mapping[str, str] = getattr(struct, "keys_removed", {})
-    for problem in _members(hints, table, path, struct.__struct_config__.tag_field, gone):
+    for problem in _members(struct, table, path):
         found = True
         yield problem
     if not found:
@@ -81,16 +79,19 @@ def _problems(struct: type[msgspec.Struct], table: Any, path: str) -> Iterator[s
             yield from _located(str(error), path).splitlines()
 
 
-def _members(
-    hints: Mapping[str, Any], table: dict[str, Any], path: str, tag: str | None, gone: Mapping[str, str]
-) -> Iterator[str]:
-    """Yield the faults of a table's keys. `gone`: keys that earlier versions had, each with what takes their place."""
+def _members(struct: type[msgspec.Struct], table: dict[str, Any], path: str) -> Iterator[str]:
+    """Yield the faults of a table's keys and values."""
+    hints, tag = hints_of(struct), struct.__struct_config__.tag_field
+    keys_removed: Mapping[str, str] = getattr(struct, "keys_removed", {})
+    values_removed: Mapping[str, Mapping[str, str]] = getattr(struct, "values_removed", {})
     for key, value in table.items():
         at = f"{path}.{key}" if path else key
         if key == tag:
             continue
-        if key in gone:
-            yield f"at {at}: this key no longer exists; {gone[key]}"
+        if key in keys_removed:
+            yield f"at {at}: this key no longer exists; {keys_removed[key]}"
+        elif isinstance(value, str) and (removal := values_removed.get(key, {}).get(value)):
+            yield f"at {at}: {value!r} was removed; {removal}"
         elif key not in hints:
             yield f"at {at}: unknown key{_suggestion(key, hints)}"
         elif (tables := tables_in(hints[key])) is None:

@@ -13,7 +13,6 @@ from penstock.net.limits.limiter import Crowded
 from penstock.net.limits.work import Work
 from penstock.net.transport import FrontTransport, SlowSender, TooSlow
 from penstock.routing.faults.messages import due_message, send_faulty
-from penstock.routing.faults.unknown import AddField
 from penstock_codecs.codec import PAUSED, UNFINISHED, Pull
 from penstock_codecs.failures import RemoteProtocolError
 from penstock_codecs.http import Buffer
@@ -144,12 +143,11 @@ class FrontLink(Generic[M]):
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
-    async def put(self, pieces: Iterable[Buffer], unknown: AddField | None = None) -> None:
-        """Send an answer, with the faults that are due for it. It may be buffered until `flush`. `unknown`: adds a
-        field that no client knows, None if the answer has no place for one."""
-        if (said := due_message(unknown=unknown)) is not None:
+    async def put(self, pieces: Iterable[Buffer]) -> None:
+        """Send an answer, with the faults that are due for it. It may be buffered until `flush`."""
+        if (faults := due_message()) is not None:
             await self.flush()
-            await send_faulty(said, said.message(pieces), self._send, trio.lowlevel.checkpoint)
+            await send_faulty(faults, b"".join(pieces), self._send, trio.lowlevel.checkpoint)
             return
         self._transport.put(pieces)
         if self._transport.pending >= self._gathers:

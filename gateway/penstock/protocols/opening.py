@@ -23,7 +23,6 @@ from penstock.routing.access.guard import GuardedBack
 from penstock.routing.faults.back import FaultyBack
 from penstock.routing.faults.exchange import FaultyFront
 from penstock.routing.faults.rules import Faults
-from penstock.routing.faults.unknown import IN_BODIES, AddField
 from penstock.routing.router import Router
 
 __all__ = ["ListenerContext", "OpenListener"]
@@ -81,12 +80,6 @@ class ListenerContext(msgspec.Struct, kw_only=True):
         """
         return FaultyBack(back, self.faults, label, in_sessions=in_sessions, throttled_whole=throttled_whole)
 
-    def http_server(
-        self, front: HttpFront, settings: HttpSettings, *, unknown: Mapping[str, AddField] = IN_BODIES
-    ) -> HttpServer:
-        """Return the server of a front's HTTP connections, with the configured faults.
-
-        `unknown`: by media type, how an answer or a message of one gets a field that no client knows. The default adds
-        one to whatever has a place for it, a protocol whose answers are a user's data gives another.
-        """
-        return HttpServer(settings, FaultyFront(front, self.faults, unknown))
+    def http_server(self, front: HttpFront, settings: HttpSettings) -> HttpServer:
+        """Return the server of a front's HTTP connections, with the configured faults."""
+        return HttpServer(settings, FaultyFront(front, self.faults))

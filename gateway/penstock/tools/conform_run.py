@@ -1,7 +1,7 @@
 """A command and a gateway that misbehaves, whose recording shows how the command's clients took it.
 
-The gateway keeps to its protocols: it answers in any pieces, refuses for a while, loses connections, ends sessions, and
-adds what a client has to ignore. So a clause that a client breaks is the client's own fault.
+The gateway keeps to its protocols: it answers in any pieces, refuses for a while, loses connections, and ends sessions.
+So a clause that a client breaks is the client's own fault.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ FAULTS: Final[Sequence[Mapping[str, Any]]] = (
         "code": "server_draining",
         "times": 2,
     },
-    {"name": "unknown-fields", "action": "unknown"},
 )
 """The faults, as tables of a configuration. Cuts come before each of the places of an answer, one after the other."""
 _STORE: Final = StoreTable(

@@ -42,7 +42,7 @@ ask("POST", "/v1/streams/orders/records", b'{"records": [{"body": "one"}]}')
 for _ in range(ROUNDS):
     head, body = ask("GET", "/v1/streams/orders/records?seq_num=0&count=1")
     length = next((line for line in head.lower().split(b"\\r\\n") if line.startswith(b"content-length")), b":-1")
-    print(json.dumps([int(length.split(b":")[1]), len(body), body.decode(), b"penstock-unknown: 1" in head]))
+    print(json.dumps([int(length.split(b":")[1]), len(body), body.decode()]))
 """
 """A client in plain sockets, that prints of each read the size of its answer, how much of it came, and what."""
 
@@ -51,12 +51,12 @@ def conform(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["conform", *map(str, arguments)])
 
 
-def reads(capfd: pytest.CaptureFixture[str], fault: str, rounds: int) -> list[tuple[int, int, str, bool]]:
+def reads(capfd: pytest.CaptureFixture[str], fault: str, rounds: int) -> list[tuple[int, int, str]]:
     """The reads of a client of S2 with one of the faults."""
     script = READS.replace("ROUNDS", str(rounds))
     result = conform("s2", "--fault", fault, "--", sys.executable, "-c", script)
     assert (result.exit_code, "pass: s2, client:" in result.output) == (0, True), result.output
-    return [cast(tuple[int, int, str, bool], tuple(json.loads(line))) for line in capfd.readouterr().out.splitlines()]
+    return [cast(tuple[int, int, str], tuple(json.loads(line))) for line in capfd.readouterr().out.splitlines()]
 
 
 def test_the_client_of_the_document(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_answers_are_cut_at_one_place_after_the_other(capfd: pytest.CaptureFixtu
     found = reads(capfd, "lost-reads", 70)
     whole = found[0][2]
     assert len(whole) > 32
-    for number, (length, came, body, _) in enumerate(found):
+    for number, (length, came, body) in enumerate(found):
         cut = number % 2 and number < 64
         place = number // 2
         if cut and not place:
@@ -91,13 +91,6 @@ def test_answers_are_cut_at_one_place_after_the_other(capfd: pytest.CaptureFixtu
             assert length == len(whole)
             assert body == (whole[: place * len(whole) // 32] if cut else whole)
             assert came == len(body)
-
-
-def test_answers_have_what_is_unknown(capfd: pytest.CaptureFixture[str]) -> None:
-    [(length, came, body, header)] = reads(capfd, "unknown-fields", 1)
-    assert header and length == came
-    answer = json.loads(body)
-    assert answer["records"][0]["body"] == "one" and "penstock_unknown" in answer
 
 
 def test_it_exits_as_the_command_does() -> None:

@@ -1,5 +1,6 @@
 """Configuration of injected faults; see docs/faults.md."""
 
+from types import MappingProxyType
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -44,7 +45,6 @@ _OF_ACTIONS: Final = {
 }
 """The actions that each key applies to."""
 _USUAL: Final = {"delay": "in", "error": "in"}
-_ONLY_OUT: Final = ("terminal", "unknown")
 _DONE: Final = {
     "delay": "delayed by {self.delay_ms:g} ms, and up to {self.jitter_ms:g} ms more at random",
     "drop": "dropped",
@@ -53,7 +53,6 @@ _DONE: Final = {
     "throttle": "throttled to {self.bytes_per_second} bytes per second",
     "error": "fails with {self.code}",
     "terminal": "ends with {self.code} after {self.records} records",
-    "unknown": "has an unknown field",
 }
 
 
@@ -61,15 +60,16 @@ class FaultTable(Table, frozen=True, kw_only=True):
     """A rule that injects faults, to test clients (docs/faults.md); there is none by default. A rule applies to the
     messages that meet all its conditions. Every rule that applies to a message is tried, in the order of the file."""
 
+    values_removed = MappingProxyType({"action": {"unknown": "messages get no unknown fields any more"}})
+
     name: Annotated[str, key("Name of the rule in logs, metrics and `penstock check`.", example="slow-acks")]
     action: Annotated[
-        Literal["delay", "drop", "duplicate", "cut", "throttle", "error", "terminal", "unknown"],
+        Literal["delay", "drop", "duplicate", "cut", "throttle", "error", "terminal"],
         key(
             'Effect on the message. "delay": the message waits, and so do those behind it; "drop": it is never '
-            'sent, or never processed; "duplicate": it is sent or processed twice; "cut": the connection is closed '
+            'sent, or never processed; "duplicate": it is processed twice; "cut": the connection is closed '
             'in the middle of it; "throttle": it is transferred at a limited rate; "error": it fails; "terminal": '
-            'the session ends with an error; "unknown": it has a field that its specification does not have, if its '
-            "protocol tells clients to ignore one, and a whole answer over HTTP has such a header.",
+            "the session ends with an error.",
             example="delay",
         ),
     ]
@@ -78,7 +78,7 @@ class FaultTable(Table, frozen=True, kw_only=True):
         key(
             'Direction of the messages. "in": from clients (requests, records to append); "out": to clients '
             '(acknowledgements, records, answers). Absent: "in" for delay and for error, which fails the request '
-            'before it is executed; else "out".',
+            'before it is executed; else "out". Must be "in" for duplicate.',
             example="out",
         ),
     ] = None
@@ -162,8 +162,10 @@ class FaultTable(Table, frozen=True, kw_only=True):
         for one, actions in _OF_ACTIONS.items():
             if self.action not in actions and getattr(self, one) != defaults[one]:
                 raise ValueError(f"{one}: applies to {' and '.join(actions)}, not to {self.action}")
-        if self.action in _ONLY_OUT and self.direction == "in":
-            raise ValueError(f"direction: {self.action} is always out")
+        if self.action == "duplicate" and self.towards == "out":
+            raise ValueError('direction: duplicate was removed for answers; for requests, say direction = "in"')
+        if self.action == "terminal" and self.towards == "in":
+            raise ValueError("direction: terminal is always out")
         self.pattern()
 
     @property

@@ -8,7 +8,6 @@ from penstock.net.http.serving import HttpSettings
 from penstock.protocols.durable.config import DurableListener, DurableListenerLimits
 from penstock.protocols.durable.front import DurableFront, DurableSettings
 from penstock.protocols.durable.names import names_of
-from penstock.protocols.durable.unknown import IN_EVENTS
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.routing.access.clients import ClientRules
 from penstock_codecs.http import HttpLimits
@@ -25,7 +24,7 @@ def open_listener(context: ListenerContext, label: str, table: DurableListener) 
         [settings.home] = backs
     back, own = context.back(label, tokens=True), context.back(label)
     front = DurableFront(context.faulty(back, label, in_sessions=True), own, settings)
-    server = context.http_server(front, http, unknown=IN_EVENTS)
+    server = context.http_server(front, http)
     return OpenListener(
         server.serve, server.begin_drain, (back, own), (settings, http), front.run, refuse_http, table.path
     )

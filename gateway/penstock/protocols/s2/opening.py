@@ -9,7 +9,6 @@ from penstock.net.http.serving import HttpSettings
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.protocols.s2.config import S2Listener, S2ListenerLimits
 from penstock.protocols.s2.front import S2Front, S2Settings
-from penstock.protocols.s2.unknown import IN_ANSWERS
 from penstock.routing.access.authority import Authority
 from penstock_codecs.http import HttpLimits
 
@@ -21,7 +20,7 @@ def open_listener(context: ListenerContext, label: str, table: S2Listener) -> Op
     settings = s2_settings(table, context.drain_seconds, context.identities, context.access)
     http, back = http_settings(table.limits), context.back(label, tokens=True)
     front = S2Front(context.faulty(back, label, in_sessions=True), settings)
-    server = context.http_server(front, http, unknown=IN_ANSWERS)
+    server = context.http_server(front, http)
     return OpenListener(server.serve, server.begin_drain, (back,), (settings, http), refuse=refuse_http)
 
 

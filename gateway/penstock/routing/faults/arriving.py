@@ -13,7 +13,7 @@ from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import RecordId, StreamPosition
 from penstock_codecs.operations import Appended
 
-__all__ = ["GHOST", "AnswerFault", "arrival", "dropped_failure", "held_back"]
+__all__ = ["GHOST", "AnswerFault", "answer_fault", "apply_request_faults", "dropped_failure"]
 
 _NOWHERE: Final = StreamPosition(0, 0)
 GHOST: Final = Appended(_NOWHERE, _NOWHERE, _NOWHERE, RecordId(0, 0), 0)
@@ -32,14 +32,14 @@ class AnswerFault(NamedTuple):
     failure: Failure | None
 
 
-async def arrival(faults: Faults, about: MessageSubject, size: int) -> int:
+async def apply_request_faults(faults: Faults, subject: MessageSubject, size: int) -> int:
     """Apply the faults of an incoming message of `size` bytes. Return how many times to hand it on, 0 to drop it.
 
     Raises OperationFailed if the message is to fail before it has any effect. Never returns if the connection is cut.
     """
     copies = 1
-    actions = _ON_ARRIVAL if about.kind is MessageKind.READ else _ON_CHANGES
-    for rule in faults.firing(about, FaultDirection.IN, actions):
+    actions = _ON_ARRIVAL if subject.kind is MessageKind.READ else _ON_CHANGES
+    for rule in faults.firing(subject, FaultDirection.IN, actions):
         fault = rule.fault
         if fault.action is Action.DELAY:
             await trio.sleep(rule.delay())
@@ -56,11 +56,11 @@ async def arrival(faults: Faults, about: MessageSubject, size: int) -> int:
     return copies
 
 
-def held_back(faults: Faults, about: MessageSubject, size: int) -> AnswerFault:
+def answer_fault(faults: Faults, subject: MessageSubject, size: int) -> AnswerFault:
     """Apply the faults of an answer of `size` bytes that is ready now. Return when to send it, or its failure."""
     until, failure = trio.current_time(), None
-    actions = _ON_WHOLE_ANSWERS if about.throttled_whole else _ON_ANSWERS
-    for rule in faults.firing(about, FaultDirection.OUT, actions):
+    actions = _ON_WHOLE_ANSWERS if subject.throttled_whole else _ON_ANSWERS
+    for rule in faults.firing(subject, FaultDirection.OUT, actions):
         fault = rule.fault
         if fault.action is Action.DELAY:
             until += rule.delay()

@@ -8,7 +8,7 @@ encoded (`penstock.routing.faults.messages`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum, auto
 from typing import Any, Final, TypeVar, cast
@@ -27,7 +27,7 @@ from penstock.core.back import (
 from penstock.core.identity import CLIENT
 from penstock.core.passthrough import Passthrough
 from penstock.net.cutting import CUT_CONNECTION
-from penstock.routing.faults.arriving import GHOST, AnswerFault, arrival, dropped_failure, held_back
+from penstock.routing.faults.arriving import GHOST, AnswerFault, answer_fault, apply_request_faults, dropped_failure
 from penstock.routing.faults.messages import DUE, DueMessages
 from penstock.routing.faults.rule import Action, FaultDirection, MessageKind, MessageSubject, Rule
 from penstock.routing.faults.rules import Faults
@@ -52,10 +52,10 @@ _KINDS: Final[dict[type, MessageKind]] = {
 class _Terminals:
     """The terminals that may end one session; without sessions, those that an operation's records count towards."""
 
-    def __init__(self, faults: Faults, about: MessageSubject) -> None:
-        rules = tuple(faults.concerning(about, FaultDirection.OUT, _TERMINAL))
-        session = about.in_sessions
-        self._about = about
+    def __init__(self, faults: Faults, subject: MessageSubject) -> None:
+        rules = tuple(faults.concerning(subject, FaultDirection.OUT, _TERMINAL))
+        session = subject.in_sessions
+        self._subject = subject
         self._ends = next((rule for rule in rules if session and rule.chooses()), None)
         self._counting: tuple[Rule, ...] = () if session else rules
         self.left = self._ends.fault.records if self._ends is not None else U64_MAX
@@ -68,51 +68,49 @@ class _Terminals:
 
     def count(self, records: int) -> None:
         """Count records. Raises OperationFailed if a terminal comes before these."""
-        for rule in self._counting:
-            if not rule.passes(self._about, records):
-                raise OperationFailed(rule.fault.failure)
+        _count_records(self._counting, self._subject, records)
         if records > self.left:
             self._end()
         self.left -= records
 
     def _end(self) -> None:
         assert self._ends is not None
-        self._ends.report(self._about)
+        self._ends.report(self._subject)
         raise OperationFailed(self._ends.fault.failure)
 
 
 class FaultyReads(ReadSessionWrapper):
     """A `ReadSession` with faults. A batch that is held back survives the cancellation of `next` by a heartbeat."""
 
-    def __init__(self, inner: ReadSession, faults: Faults, about: MessageSubject, due: DueMessages) -> None:
+    def __init__(self, inner: ReadSession, faults: Faults, subject: MessageSubject, due: DueMessages) -> None:
         super().__init__(inner)
         self._faults = faults
-        self._about = about
+        self._subject = subject
         self._due = due
-        self._held: tuple[RecordBatch, AnswerFault] | None = None
-        self._terminals = _Terminals(faults, about)
+        self._pending: tuple[RecordBatch, AnswerFault] | None = None
+        self._terminals = _Terminals(faults, subject)
 
     async def next(self) -> RecordBatch | Following | None:
-        if self._held is None:
-            got = await self._fetch()
-            if not isinstance(got, RecordBatch):
-                return got
-            self._held = got, held_back(self._faults, self._about, 0)
-        batch, answer = self._held
-        await trio.sleep_until(answer.until)
-        self._held = None
+        if self._pending is None:
+            batch = await self._fetch()
+            if not isinstance(batch, RecordBatch):
+                return batch
+            self._pending = batch, answer_fault(self._faults, self._subject, 0)
+        batch, fault = self._pending
+        await trio.sleep_until(fault.until)
+        self._pending = None
         self._due.only()
-        if answer.failure is not None:
-            raise OperationFailed(answer.failure)
+        if fault.failure is not None:
+            raise OperationFailed(fault.failure)
         return batch
 
     async def _fetch(self) -> RecordBatch | Following | None:
         try:
             self._terminals.check_room()
-            got = await self._inner.next()
-            if not isinstance(got, RecordBatch):
-                return got
-            batch = got.part(0, min(got.count, self._terminals.left))
+            batch = await self._inner.next()
+            if not isinstance(batch, RecordBatch):
+                return batch
+            batch = batch.part(0, min(batch.count, self._terminals.left))
             self._terminals.count(batch.count)
             return batch
         except OperationFailed:
@@ -120,7 +118,7 @@ class FaultyReads(ReadSessionWrapper):
             raise
 
     def behind(self) -> bool:
-        return self._held is not None or self._inner.behind()
+        return self._pending is not None or self._inner.behind()
 
 
 class _Sent(Enum):
@@ -135,16 +133,16 @@ class _Sent(Enum):
 class FaultyAppends(AppendSessionWrapper):
     """An `AppendSession` with faults. It returns acknowledgements one at a time, so that each becomes one message."""
 
-    def __init__(self, inner: AppendSession, faults: Faults, about: MessageSubject, due: DueMessages) -> None:
+    def __init__(self, inner: AppendSession, faults: Faults, subject: MessageSubject, due: DueMessages) -> None:
         super().__init__(inner)
         self._faults = faults
-        self._about = about
+        self._subject = subject
         self._due = due
         self._order: deque[_Sent | Failure] = deque()
-        self._acknowledged: deque[tuple[Appended, AnswerFault | None]] = deque()
+        self._acks: deque[tuple[Appended, AnswerFault | None]] = deque()
         self._waiting: trio.CancelScope | None = None
         self._over = False
-        self._terminals = _Terminals(faults, about)
+        self._terminals = _Terminals(faults, subject)
 
     # ---- in ------------------------------------------------------------------------------------------------------
 
@@ -153,7 +151,7 @@ class FaultyAppends(AppendSessionWrapper):
             return
         records, size = (len(append.bodies), append.metered) if isinstance(append, Append) else (1, len(append.data))
         try:
-            copies = await arrival(self._faults, self._about, size)
+            copies = await apply_request_faults(self._faults, self._subject, size)
             self._terminals.count(records)
         except OperationFailed as error:  # reported in order, after the appends sent before
             self._over = True
@@ -170,8 +168,8 @@ class FaultyAppends(AppendSessionWrapper):
                 self._order.pop()
                 raise
 
-    def _put(self, what: _Sent | Failure) -> None:
-        self._order.append(what)
+    def _put(self, outcome: _Sent | Failure) -> None:
+        self._order.append(outcome)
         if self._waiting is not None:  # it waits for acknowledgements, and none may come before this
             self._waiting.cancel()
 
@@ -187,35 +185,35 @@ class FaultyAppends(AppendSessionWrapper):
                 self._order.popleft()
                 self._due.owe(dropped=True)
                 return [GHOST]
-            if self._acknowledged:
+            if self._acks:
                 if first is not _Sent.DUPLICATE:
                     return [await self._next()]
                 self._order.popleft()
-                self._acknowledged.popleft()
+                self._acks.popleft()
             elif not await self._more():
                 return []
 
     async def _next(self) -> Appended:
         """Wait until the first acknowledgement may be sent, and return it."""
-        acknowledged, answer = self._acknowledged[0]
-        if answer is None:
-            answer = held_back(self._faults, self._about, 0)
-            self._acknowledged[0] = acknowledged, answer
-        await trio.sleep_until(answer.until)
-        self._acknowledged.popleft()
+        ack, fault = self._acks[0]
+        if fault is None:
+            fault = answer_fault(self._faults, self._subject, 0)
+            self._acks[0] = ack, fault
+        await trio.sleep_until(fault.until)
+        self._acks.popleft()
         self._order.popleft()
         self._due.owe()
-        if answer.failure is not None:
-            raise OperationFailed(answer.failure)
-        return acknowledged
+        if fault.failure is not None:
+            raise OperationFailed(fault.failure)
+        return ack
 
     async def _more(self) -> bool:
         """Wait for acknowledgements, or for something else to report. Return False at the end of the session."""
         try:
             with trio.CancelScope() as self._waiting:
-                some = await self._inner.receive()
-                self._acknowledged += [(one, None) for one in some]
-                return bool(some) or self._next_is_reportable()
+                acks = await self._inner.receive()
+                self._acks += [(ack, None) for ack in acks]
+                return bool(acks) or self._next_is_reportable()
         except OperationFailed:
             self._due.owe()
             raise
@@ -250,27 +248,27 @@ class FaultyBack(BackWrapper):
         self._throttled_whole = throttled_whole
 
     def perform(self, operation: Operation[R]) -> Coroutine[Any, Any, R]:
-        return self._perform(operation) if self._faults.active and self._wanted else self._inner.perform(operation)
+        return self._perform(operation) if self._faults.active and self._injects else self._inner.perform(operation)
 
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AbstractAsyncContextManager[AppendSession]:
         inner = self._inner.append_session(stream, create_config, create_if_missing=create_if_missing)
-        return self._append_session(stream, inner) if self._wanted else inner
+        return self._append_session(stream, inner) if self._injects else inner
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
-        return self._read_session(read) if self._wanted else self._inner.read_session(read)
+        return self._read_session(read) if self._injects else self._inner.read_session(read)
 
     def passthrough(self, protocol: str, stream: StreamRef) -> Passthrough | None:
         """Return None while there are rules: faults need decoded sessions."""
-        return None if self._wanted else self._inner.passthrough(protocol, stream)
+        return None if self._injects else self._inner.passthrough(protocol, stream)
 
     @property
-    def _wanted(self) -> bool:
+    def _injects(self) -> bool:
         """True if faults may be injected: into clients' operations, never into the gateway's own."""
         return self._faults.active and CUT_CONNECTION.get() is not None
 
-    def _about(self, kind: MessageKind, stream: StreamRef | None) -> MessageSubject:
+    def _subject_of(self, kind: MessageKind, stream: StreamRef | None) -> MessageSubject:
         route, identity = self._route_of(stream), CLIENT.get().identity
         traits = self._in_sessions, self._throttled_whole
         return MessageSubject(self._listener, kind, stream, route, identity, *traits)
@@ -288,24 +286,25 @@ class FaultyBack(BackWrapper):
 
     async def _perform(self, operation: Operation[R]) -> R:
         stream = operation.about
-        about = self._about(_KINDS.get(type(operation), MessageKind.CONTROL), stream)
+        subject = self._subject_of(_KINDS.get(type(operation), MessageKind.CONTROL), stream)
         due = DUE.get()  # if a front asks for more before it answers an append, the answer remains that to the append
-        if due is None or about.kind is not MessageKind.CONTROL or not due.owes_records:
-            due = DueMessages(self._faults, about)
+        if due is None or subject.kind is not MessageKind.CONTROL or not due.owes_records:
+            due = DueMessages(self._faults, subject)
             DUE.set(due)
             due.only()
-        copies = await arrival(self._faults, about, _size(operation))
+        copies = await apply_request_faults(self._faults, subject, _size(operation))
         if copies == 0:
             due.only(dropped=True)
             return cast(R, _ghost(operation))
-        self._check_terminal(about, _records(operation))
+        if records := _records(operation):
+            _count_records(self._faults.concerning(subject, FaultDirection.OUT, _TERMINAL), subject, records)
         result = await self._inner.perform(operation)
         for _ in range(copies - 1):
             await self._again(operation)
-        answer = held_back(self._faults, about, len(result.data) if isinstance(result, BytesRead) else 0)
-        await trio.sleep_until(answer.until)
-        if answer.failure is not None:
-            raise OperationFailed(answer.failure)
+        fault = answer_fault(self._faults, subject, len(result.data) if isinstance(result, BytesRead) else 0)
+        await trio.sleep_until(fault.until)
+        if fault.failure is not None:
+            raise OperationFailed(fault.failure)
         return result
 
     async def _again(self, operation: Operation[Any]) -> None:
@@ -315,43 +314,36 @@ class FaultyBack(BackWrapper):
         except OperationFailed:
             return  # the first was answered already
 
-    def _check_terminal(self, about: MessageSubject, records: int) -> None:
-        """Count records towards terminals, for protocols without sessions. Raises OperationFailed for the operation
-        that exceeds one."""
-        for rule in self._faults.concerning(about, FaultDirection.OUT, _TERMINAL) if records else ():
-            if not rule.passes(about, records):
-                raise OperationFailed(rule.fault.failure)
-
     # ---- sessions ------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _append_session(
         self, stream: StreamRef, entering: AbstractAsyncContextManager[AppendSession]
     ) -> AsyncIterator[AppendSession]:
-        about = self._about(MessageKind.APPEND, stream)
-        due = DueMessages(self._faults, about)
+        subject = self._subject_of(MessageKind.APPEND, stream)
+        due = DueMessages(self._faults, subject)
         DUE.set(due)
         due.only()  # the answer if opening the session fails
         async with entering as inner:
-            due = DueMessages(self._faults, about)
+            due = DueMessages(self._faults, subject)
             DUE.set(due)
-            yield FaultyAppends(inner, self._faults, about, due)
+            yield FaultyAppends(inner, self._faults, subject, due)
 
     @asynccontextmanager
     async def _read_session(self, read: Read) -> AsyncIterator[ReadSession]:
-        about = self._about(MessageKind.READ, read.stream)
-        due = DueMessages(self._faults, about)
+        subject = self._subject_of(MessageKind.READ, read.stream)
+        due = DueMessages(self._faults, subject)
         DUE.set(due)
         due.only()
-        if await arrival(self._faults, about, 0) == 0:
+        if await apply_request_faults(self._faults, subject, 0) == 0:
             due.only(dropped=True)
             raise dropped_failure()
         async with self._inner.read_session(read) as inner:
-            due = DueMessages(self._faults, about)
-            if not about.in_sessions:
+            due = DueMessages(self._faults, subject)
+            if not subject.in_sessions:
                 due.owe()  # the only reply, with records or without
             DUE.set(due)
-            yield FaultyReads(inner, self._faults, about, due)
+            yield FaultyReads(inner, self._faults, subject, due)
 
 
 def _size(operation: Operation[Any]) -> int:
@@ -367,6 +359,14 @@ def _records(operation: Operation[Any]) -> int:
     if isinstance(operation, Append):
         return len(operation.bodies)
     return 1 if isinstance(operation, AppendBytes | ReadBytes) else 0
+
+
+def _count_records(terminals: Iterable[Rule], subject: MessageSubject, records: int) -> None:
+    """Count records towards terminals, for protocols without sessions. Raises OperationFailed for the operation that
+    exceeds one."""
+    for rule in terminals:
+        if not rule.passes(subject, records):
+            raise OperationFailed(rule.fault.failure)
 
 
 def _ghost(operation: Operation[Any]) -> object:

@@ -8,7 +8,7 @@ the code that sends whole messages takes it from there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Final
 
@@ -18,8 +18,6 @@ import trio
 from penstock.net.cutting import cut_connection
 from penstock.routing.faults.rule import Action, FaultDirection, MessageKind, MessageSubject
 from penstock.routing.faults.rules import Faults
-from penstock.routing.faults.unknown import AddField
-from penstock_codecs.http import Buffer
 
 __all__ = [
     "DUE",
@@ -31,14 +29,11 @@ __all__ = [
     "send_faulty",
 ]
 
-ON_MESSAGES: Final = frozenset({Action.DROP, Action.DUPLICATE, Action.CUT, Action.THROTTLE})
+ON_MESSAGES: Final = frozenset({Action.DROP, Action.CUT, Action.THROTTLE})
 """Actions applied to an encoded message; the others are applied before (`penstock.routing.faults.arriving`)."""
-_ON_ONE_ANSWER: Final = ON_MESSAGES - {Action.DUPLICATE}
-"""The same for the only answer to a request."""
 ON_WHOLE_MESSAGES: Final = ON_MESSAGES - {Action.THROTTLE}
 """The same where several tasks write to a connection, and none may wait within a message: answers are throttled before
 (`MessageSubject.throttled_whole`)."""
-_UNKNOWN: Final = frozenset({Action.UNKNOWN})
 _WRITTEN_SECONDS: Final = 5.0
 """Longest wait before a cut for the client to read the bytes sent so far, in seconds."""
 _PIECES_PER_SECOND: Final = 20
@@ -48,27 +43,16 @@ DUE: ContextVar[DueMessages | None] = ContextVar("penstock.faults.due", default=
 
 
 class MessageFaults(msgspec.Struct, frozen=True):
-    """The faults of one message. `copies`: times it is sent; 0 drops it. `cut_after`: bytes after which the connection
-    is cut. `cut_place`: the place of the cut instead, counted from 0, and the number of places. `bytes_per_second`: its
-    rate; None sends it at full speed. `piece_bytes`: sent at a time at that rate; 0 for what the rate gives in a
-    twentieth of a second. `unknown`: adds a field that no client knows; None adds none."""
+    """The faults of one message. `dropped`: it is never sent. `cut_after`: bytes after which the connection is cut.
+    `cut_place`: the place of the cut instead, counted from 0, and the number of places. `bytes_per_second`: its rate;
+    None sends it at full speed. `piece_bytes`: sent at a time at that rate; 0 for what the rate gives in a twentieth of
+    a second."""
 
-    copies: int = 1
+    dropped: bool = False
     cut_after: int | None = None
     cut_place: tuple[int, int] | None = None
     bytes_per_second: int | None = None
     piece_bytes: int = 0
-    unknown: AddField | None = None
-
-    @property
-    def in_transfer(self) -> bool:
-        """True if the message is cut or throttled."""
-        return self.cut_after is not None or self.bytes_per_second is not None
-
-    def message(self, pieces: Iterable[Buffer]) -> bytes:
-        """Return the message to send, given it as it would be without faults. An empty one stays."""
-        message = b"".join(pieces)
-        return self.unknown(message) if message and self.unknown is not None else message
 
     def cut_in(self, size: int) -> int | None:
         """Return the bytes of a message of `size` bytes after which the connection is cut; None to send all of it.
@@ -77,23 +61,23 @@ class MessageFaults(msgspec.Struct, frozen=True):
         """
         if self.cut_place is None:
             return self.cut_after
-        place, places = self.cut_place
+        number, places = self.cut_place
         places = min(places, size)
-        return place * size // places if place < places else None
+        return number * size // places if number < places else None
 
 
 class DueMessages:
     """The messages of one kind that the current task is about to send."""
 
-    def __init__(self, faults: Faults, about: MessageSubject) -> None:
+    def __init__(self, faults: Faults, subject: MessageSubject) -> None:
         self._faults = faults
-        self._about = about
+        self._subject = subject
         self._owed: deque[bool] = deque()
 
     @property
     def owes_records(self) -> bool:
         """True if the answer to an append or a read is still to be sent: a front may ask for more before that."""
-        return bool(self._owed) and self._about.kind is not MessageKind.CONTROL
+        return bool(self._owed) and self._subject.kind is not MessageKind.CONTROL
 
     def owe(self, *, dropped: bool = False) -> None:
         """Announce one more message. `dropped`: do not send it, whatever the rules say."""
@@ -104,74 +88,62 @@ class DueMessages:
         self._owed.clear()
         self.owe(dropped=dropped)
 
-    def take(
-        self, actions: frozenset[Action] = ON_MESSAGES, *, answer: bool = False, unknown: AddField | None = None
-    ) -> MessageFaults | None:
+    def take(self, actions: frozenset[Action] = ON_MESSAGES, *, answer: bool = False) -> MessageFaults | None:
         """Return the faults of the next message, or None if it has none.
 
-        `answer`: it is the only answer to a request, so it need not be announced by `owe`, and does not come twice.
-        `unknown`: adds a field that no client knows; without it, a rule of that kind does not count the message.
+        `answer`: it is the only answer to a request, so it need not be announced by `owe`.
         """
         if self._owed:
             if self._owed.popleft():
-                return MessageFaults(copies=0)
+                return MessageFaults(dropped=True)
         elif not answer:
             return None
-        if answer:
-            actions &= _ON_ONE_ANSWER
-        if unknown is not None:
-            actions |= _UNKNOWN
-        copies, cut_after, place, rate, piece, added = 1, None, None, None, 0, None
-        for rule in self._faults.firing(self._about, FaultDirection.OUT, actions):
+        dropped, cut_after, cut_place, rate, piece_bytes = False, None, None, None, 0
+        for rule in self._faults.firing(self._subject, FaultDirection.OUT, actions):
             fault = rule.fault
             if fault.action is Action.DROP:
-                copies = 0
-            elif fault.action is Action.DUPLICATE:
-                copies += 1
+                dropped = True
             elif fault.action is Action.CUT:
-                cut_after, place = fault.cut_after, (rule.fired - 1, fault.cut_places) if fault.cut_places else None
-            elif fault.action is Action.UNKNOWN:
-                added = unknown
+                cut_after = fault.cut_after
+                cut_place = (rule.fired - 1, fault.cut_places) if fault.cut_places else None
             else:
-                rate, piece = fault.bytes_per_second, fault.piece_bytes
-        if (copies, cut_after, rate, added) == (1, None, None, None):
+                rate, piece_bytes = fault.bytes_per_second, fault.piece_bytes
+        if (dropped, cut_after, rate) == (False, None, None):
             return None
-        return MessageFaults(copies, cut_after, place, rate, piece, added)
+        return MessageFaults(dropped, cut_after, cut_place, rate, piece_bytes)
 
 
-def due_message(
-    actions: frozenset[Action] = ON_MESSAGES, *, answer: bool = False, unknown: AddField | None = None
-) -> MessageFaults | None:
+def due_message(actions: frozenset[Action] = ON_MESSAGES, *, answer: bool = False) -> MessageFaults | None:
     """Return the faults of the message that is sent now, or None to send it as usual. See `DueMessages.take`."""
     due = DUE.get()
-    return None if due is None else due.take(actions, answer=answer, unknown=unknown)
+    return None if due is None else due.take(actions, answer=answer)
 
 
 async def send_faulty(
-    said: MessageFaults,
+    faults: MessageFaults,
     message: bytes,
     send: Callable[[bytes], Awaitable[None]],
     written: Callable[[], Awaitable[None]],
 ) -> None:
-    """Send one message with the faults of its transfer in `said`. `send` sends a part of it, `written` waits until all
-    parts sent so far are written out."""
-    cut_after = said.cut_in(len(message))
+    """Send one message with its faults. `send` sends a part of it, `written` waits until all parts sent so far are
+    written out."""
+    cut_after = faults.cut_in(len(message))
     if cut_after is not None:
         if start := message[:cut_after]:
-            await _send(said, start, send)
+            await _send(faults, start, send)
         with trio.move_on_after(_WRITTEN_SECONDS):
             await written()
         await cut_connection()
-    for _ in range(said.copies):
-        await _send(said, message, send)
+    if not faults.dropped:
+        await _send(faults, message, send)
 
 
-async def _send(said: MessageFaults, data: bytes, send: Callable[[bytes], Awaitable[None]]) -> None:
-    rate = said.bytes_per_second
+async def _send(faults: MessageFaults, data: bytes, send: Callable[[bytes], Awaitable[None]]) -> None:
+    rate = faults.bytes_per_second
     if rate is None:
         await send(data)
         return
-    size = said.piece_bytes or max(1, rate // _PIECES_PER_SECOND)
+    size = faults.piece_bytes or max(1, rate // _PIECES_PER_SECOND)
     for at in range(0, len(data), size):
         piece = data[at : at + size]
         await send(piece)

@@ -32,7 +32,6 @@ class Action(Enum):
     THROTTLE = "throttle"
     ERROR = "error"
     TERMINAL = "terminal"
-    UNKNOWN = "unknown"
 
 
 class FaultDirection(Enum):
@@ -109,14 +108,15 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         """The failure that clients get."""
         return Failure(self.code, self.message)
 
-    def concerns(self, about: MessageSubject) -> bool:
+    def concerns(self, subject: MessageSubject) -> bool:
         """Return whether the rule matches such messages."""
+        stream = subject.stream
         return (
-            (not self.listeners or not self.listeners.isdisjoint((about.listener, about.protocol)))
-            and (not self.kinds or about.kind in self.kinds)
-            and (not self.routes or about.route in self.routes)
-            and (not self.identities or about.identity in self.identities)
-            and (self.pattern is None or (about.stream is not None and self.pattern.match(about.stream) is not None))
+            (not self.listeners or not self.listeners.isdisjoint((subject.listener, subject.protocol)))
+            and (not self.kinds or subject.kind in self.kinds)
+            and (not self.routes or subject.route in self.routes)
+            and (not self.identities or subject.identity in self.identities)
+            and (self.pattern is None or (stream is not None and self.pattern.match(stream) is not None))
         )
 
 
@@ -130,11 +130,11 @@ class Rule:
         self._carried = 0
         self._random = random.Random(f"{fault.seed}/{fault.name}")
 
-    def fires(self, about: MessageSubject) -> bool:
+    def fires(self, subject: MessageSubject) -> bool:
         """Return whether the rule fires on this message; if so, log and count it. Call once per matching message."""
         chosen = self.chooses()
         if chosen:
-            self.report(about)
+            self.report(subject)
         return chosen
 
     def chooses(self) -> bool:
@@ -149,7 +149,7 @@ class Rule:
         self.fired += 1
         return True
 
-    def report(self, about: MessageSubject) -> None:
+    def report(self, subject: MessageSubject) -> None:
         """Log and count an injected fault."""
         fault = self.fault
         FAULTS.labels(rule=fault.name, action=fault.action.value).inc()
@@ -158,19 +158,19 @@ class Rule:
             rule=fault.name,
             action=fault.action.value,
             direction=fault.direction.value,
-            listener=f"listeners.{about.listener}",
-            operation=about.kind.value,
-            stream=str(about.stream or ""),
+            listener=f"listeners.{subject.listener}",
+            operation=subject.kind.value,
+            stream=str(subject.stream or ""),
         )
 
-    def passes(self, about: MessageSubject, records: int) -> bool:
+    def passes(self, subject: MessageSubject, records: int) -> bool:
         """Count records towards a terminal, for protocols without sessions. Return whether they may pass. Once they
         exceed `records` the count starts again, and they pass only if the rule does not fire."""
         self._carried += records
         if self._carried <= self.fault.records:
             return True
         self._carried = 0
-        return not self.fires(about)
+        return not self.fires(subject)
 
     def delay(self) -> float:
         """Return how long to hold back a message, in seconds."""

@@ -28,17 +28,17 @@ class Faults:
         self._rules = tuple(known.get(fault) or Rule(fault) for fault in faults)
         self.active = bool(self._rules)
 
-    def firing(self, about: MessageSubject, direction: FaultDirection, actions: Collection[Action]) -> Iterator[Rule]:
+    def firing(self, subject: MessageSubject, direction: FaultDirection, actions: Collection[Action]) -> Iterator[Rule]:
         """Yield the rules that fire on this message, evaluating each when it is reached."""
-        for rule in self.concerning(about, direction, actions):
-            if rule.fires(about):
+        for rule in self.concerning(subject, direction, actions):
+            if rule.fires(subject):
                 yield rule
 
     def concerning(
-        self, about: MessageSubject, direction: FaultDirection, actions: Collection[Action]
+        self, subject: MessageSubject, direction: FaultDirection, actions: Collection[Action]
     ) -> Iterator[Rule]:
         """Yield the rules that match such messages, whether they fire or not."""
         for rule in self._rules:
             fault = rule.fault
-            if fault.action in actions and fault.direction is direction and fault.concerns(about):
+            if fault.action in actions and fault.direction is direction and fault.concerns(subject):
                 yield rule

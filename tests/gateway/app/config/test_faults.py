@@ -22,7 +22,9 @@ def faults(text: str) -> str:
         ('action = "delay"\ncode = "other"', "code: applies to error and terminal"),
         ('action = "error"\ncode = "seq_num_mismatch"', "seq_num_mismatch"),
         ('action = "terminal"\ndirection = "in"', "terminal is always out"),
-        ('action = "unknown"\ndirection = "in"', "unknown is always out"),
+        ('action = "unknown"', "at faults[0].action: 'unknown' was removed; messages get no unknown fields any more"),
+        ('action = "duplicate"', 'direction: duplicate was removed for answers; for requests, say direction = "in"'),
+        ('action = "duplicate"\ndirection = "out"', "duplicate was removed for answers"),
         ('action = "drop"\ncut_places = 5', "cut_places: applies to cut, not to drop"),
         ('action = "drop"\nprobability = 1.5', "probability"),
         ('action = "drop"\nlisteners = ["s3p"]', "fault one: listeners: s3p is unknown"),
@@ -60,7 +62,7 @@ def test_check_says_how_often() -> None:
     [
         ('action = "cut"', "the connection is cut after 3 bytes"),
         ('action = "cut"\ncut_places = 8', "the connection is cut at one place after the other of 8"),
-        ('action = "unknown"', "one: has an unknown field; all messages to clients"),
+        ('action = "duplicate"\ndirection = "in"', "one: duplicated; all messages from clients"),
     ],
 )
 def test_check_says_what_happens(text: str, words: str) -> None:

@@ -15,8 +15,6 @@ RULES: list[dict[str, Any]] = [
     {"name": "lost-ack", "action": "drop", "operations": ["append"], "after": 1, "times": 1},
     {"name": "lost-batch", "action": "drop", "operations": ["read"], "times": 1},
     {"name": "twice-in", "action": "duplicate", "direction": "in", "operations": ["append"], "times": 1},
-    {"name": "twice-out", "action": "duplicate", "operations": ["append"], "after": 1, "times": 1},
-    {"name": "twice-read", "action": "duplicate", "operations": ["read"], "times": 1},
     {"name": "cut-out", "action": "cut", "operations": ["read"], "times": 1, "cut_after_bytes": 7},
     {"name": "cut-ack", "action": "cut", "operations": ["append"], "times": 1, "cut_after_bytes": 0},
     {"name": "cut-in", "action": "cut", "direction": "in", "operations": ["append"], "times": 1},
@@ -32,7 +30,6 @@ RULES: list[dict[str, Any]] = [
     {"name": "slow", "action": "throttle", "operations": ["read"], "bytes_per_second": 20_000},
     {"name": "late", "action": "delay", "delay_ms": 150, "operations": ["append"]},
     {"name": "late-out", "action": "delay", "direction": "out", "delay_ms": 150},
-    {"name": "unknown", "action": "unknown", "operations": ["read"]},
     {"name": "no-control", "action": "error", "operations": ["control"], "code": "hot_server"},
 ]
 

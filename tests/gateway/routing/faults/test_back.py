@@ -51,7 +51,7 @@ async def test_an_append_has_one_answer_whatever_its_front_asks_afterwards() -> 
     CUT_CONNECTION.set(lambda: None)
     await back.perform(appending(b"x"))
     await back.perform(CheckTail(STREAM))
-    assert due_message(answer=True) == MessageFaults(copies=0)
+    assert due_message(answer=True) == MessageFaults(dropped=True)
     await back.perform(CheckTail(STREAM))
     assert due_message(answer=True) is None
 

@@ -56,14 +56,6 @@ def test_a_command_that_comes_twice(client: S3PClient) -> None:
     assert bodies(client, stream) == [b"1", b"1", b"2"]
 
 
-@pytest.mark.parametrize(("rule", "command"), [("twice-out", "APPEND"), ("twice-read", "READ")])
-def test_an_answer_that_comes_twice(client: S3PClient, rule: str, command: str) -> None:
-    stream = begun(client, rule, b"1")
-    more = [[b"2"]] if command == "APPEND" else []
-    first = client.call(command, stream, [], *more)
-    assert client.reply() == first
-
-
 def test_a_cut_in_the_middle_of_an_answer(client: S3PClient) -> None:
     stream = begun(client, "cut-out", b"1")
     client.send("READ", stream, [])

@@ -12,7 +12,6 @@ from penstock.net.limits.work import Work
 from penstock.protocols.front_link import FrontLink
 from penstock.protocols.kafka.front.decoded import DecodedBatches
 from penstock.protocols.kafka.front.settings import KafkaSettings
-from penstock.protocols.kafka.front.unknown import unknown_tags
 from penstock_codecs.kafka import KafkaMessage, KafkaRequest, KafkaResponse, KafkaServer
 from penstock_codecs.kafka.sasl import ScramServer
 from penstock_codecs.limits import KIB
@@ -64,10 +63,9 @@ class KafkaLink(FrontLink[KafkaRequest]):
 
     async def send(self, request: KafkaRequest, message: KafkaMessage | None, work: Work) -> None:
         """Respond to the oldest unanswered request, on which `work` was done; None: it wants no response."""
-        unknown = None if message is None else unknown_tags(request, message)
         response = KafkaResponse(request, message)
         if work.turns:  # what took long to make may take long to encode
             pieces = await work.finish(self._codec.send_in_steps(response))
         else:
             pieces = self._codec.send(response)
-        await self.put(pieces, unknown)
+        await self.put(pieces)

@@ -147,25 +147,25 @@ class SegmentLink:
         """
         for message in messages:
             pieces = self._codec.send(message)
-            if (said := due_message(ON_WHOLE_MESSAGES)) is not None:
-                self._put_faulty(said, pieces)
+            if (faults := due_message(ON_WHOLE_MESSAGES)) is not None:
+                self._put_faulty(faults, pieces)
             elif not self._cut:
                 self._transport.put(pieces)
         self._transport.flush()
 
-    def _put_faulty(self, said: MessageFaults, pieces: list[bytes]) -> None:
-        """Send a message with an injected fault: dropped, duplicated, or cut, after which nothing more is sent."""
+    def _put_faulty(self, faults: MessageFaults, pieces: list[bytes]) -> None:
+        """Drop a message, or send its beginning and cut the connection, after which nothing more is sent."""
         if self._cut:
             return
         message = b"".join(pieces)
-        cut_after = said.cut_in(len(message))
-        for _ in range(said.copies if cut_after is None else 0):
-            self._transport.put([message])
+        cut_after = faults.cut_in(len(message))
         if cut_after is not None:
             self._cut = True
             self._transport.put([message[:cut_after]])
             self._transport.write_now()
             cut_off()
+        elif not faults.dropped:
+            self._transport.put([message])
 
     def refuse(self, failure: Failure, asked: RequestFields) -> None:
         """Reply that a request failed; if the dialect has no such reply, take no more requests."""
