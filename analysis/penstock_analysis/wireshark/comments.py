@@ -61,7 +61,7 @@ def wireshark_protocols() -> dict[str, WiresharkProtocol]:
         column="Penstock",
         kinds={**kinds, "record": FieldKind.BYTES},
         layers=frozenset(),
-        describe=_described,
+        describe=_generic_fields,
     )
     return {
         name: protocol
@@ -71,7 +71,7 @@ def wireshark_protocols() -> dict[str, WiresharkProtocol]:
     } | {_OWN: own}
 
 
-def _described(message: Message) -> list[Shown]:
+def _generic_fields(message: Message) -> list[Shown]:
     """Return the fields of a message of a protocol without a `WiresharkProtocol`."""
     return [
         Shown("layer", message.layer),
@@ -117,20 +117,20 @@ def comments_of(items: Iterable[Message | Problem]) -> list[bytes]:
 def _problem_text(problem: Problem) -> bytes:
     rule = f"{problem.rule} ({problem.clause})" if problem.clause else problem.rule
     name = "malformed" if problem.clause else "problem"
-    return _joined(_OWN, f"{name}: {rule}", [Shown(name, rule)])
+    return _message_lines(_OWN, f"{name}: {rule}", [Shown(name, rule)])
 
 
 def _message_text(message: Message) -> bytes:
-    """Return the lines of a message; none if Wireshark decodes it, or if it has no bytes."""
+    """Return the lines of a message; b"" if Wireshark decodes it, or if it has no bytes."""
     if not message.length:
         return b""
     for name, protocol in wireshark_protocols().items():
         fields = protocol.describe(message) if message.layer in protocol.layers else None
         if fields is not None:
-            return _joined(name, _summary(message), [*fields, *_links(message)])
+            return _message_lines(name, _summary(message), [*fields, *_links(message)])
     if message.layer in _LEFT_TO_WIRESHARK:
         return b""
-    return _joined(_OWN, f"{message.layer} {_summary(message)}", [*_described(message), *_links(message)])
+    return _message_lines(_OWN, f"{message.layer} {_summary(message)}", [*_generic_fields(message), *_links(message)])
 
 
 def _summary(message: Message) -> str:
@@ -146,7 +146,7 @@ def _summary(message: Message) -> str:
 
 
 def _links(message: Message) -> Iterator[Shown]:
-    """Yield the error that a message reports, how long its request waited, and what links the two."""
+    """Yield the reported error, the response time, and the key that links a request and its response."""
     if message.failure:
         yield Shown("failure", message.failure)
     if message.answers is not None:
@@ -156,7 +156,7 @@ def _links(message: Message) -> Iterator[Shown]:
         yield Shown("@sent", f"{message.exchange}:{message.end_ns}")
 
 
-def _joined(protocol: str, summary: str, fields: Iterable[Shown]) -> bytes:
+def _message_lines(protocol: str, summary: str, fields: Iterable[Shown]) -> bytes:
     lines = [_line(f"{protocol} {_printable(summary)[:_MAX_SUMMARY]}")]
     size = len(lines[0])
     for line in _lines(fields, " "):
