@@ -5,6 +5,7 @@
   carries.
 - `redaction`: events in, the same events without secrets out. Lengths and offsets stay, so that captures written from
   them can be read by the same code, and by Wireshark.
+- `wireshark`: messages as text in comments of packets.
 - `s2`, `s3p`, `segment`, `controller`: one folder for each protocol, with its dialogue (or its share of HTTP's),
   its share of redaction, the clauses of its specification, and `plugin.py`, by which the shared code finds all of that.
 - `plugin`: what a plug-in may have. Nothing else here names a protocol.

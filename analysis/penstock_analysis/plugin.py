@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock_analysis.dialogue.messages import Dialogue, Message
     from penstock_analysis.redaction.flow import Redaction
     from penstock_analysis.redaction.requests import HttpBodies
+    from penstock_analysis.wireshark.fields import WiresharkProtocol
 
 __all__ = [
     "HTTP",
@@ -94,8 +95,9 @@ class AnalysisPlugin(msgspec.Struct, frozen=True, kw_only=True):
     """Makes the function that puts the ids of a replay into the messages of one recorded client, each as bytes, in
     order."""
 
-    lua_tables: Callable[[], str] | None = None
-    """Returns the tables of the protocol's Wireshark dissector, as text of Lua that returns one table."""
+    wireshark: Callable[[], Mapping[str, WiresharkProtocol]] | None = None
+    """Returns how Wireshark shows its messages, by names of protocols in filters. Without it their fields have no names
+    in filters."""
 
     redaction: Callable[[], Redaction] | None = None
     """Returns how secrets are found in messages on bare TCP. Without it (and without HTTP) bytes are searched for

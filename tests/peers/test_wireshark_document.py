@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.captures.traffic import until
-from support.captures.tshark import ROOT, SECONDS, as_user, need_tshark, tshark
+from support.captures.tshark import ROOT, SECONDS, as_user, exported, need_tshark, tshark
 from support.management import ask, management_port
 from support.peers import call, create_stream, finish
 from support.ports import free_ports
@@ -40,9 +40,9 @@ def is_live(block: str) -> bool:
 
 # What each block prints, by a piece of it that no other block has.
 EXPECTED = {
-    "penstock.lua -r recording.pcapng\n": ["APPEND orders 200 records", "Hello", "AppendInput", "GRPC"],
+    "penstock export": [],
+    "penstock.lua -r decoded.pcapng\n": ["APPEND orders 200 records", "Hello", "AppendInput", "GRPC"],
     "mkdir": ["APPEND orders 200 records"],
-    "pravega.ports": ["APPEND orders 200 records", "AppendSetup"],
     "-G fields": ["pravega.entries.key.version", "s2s.read_batch.tail.seq_num", "s3p.min_id.seq", "penstock.route"],
     "-e s3p.request": ["APPEND\tid\t\t0.", "READ\trecords\t200\t0."],
     "-T json": ['"s2s.append_input.records.body": ['],
@@ -125,7 +125,8 @@ def test_every_expected_block_is_there() -> None:
 
 def test_the_filters_find_something(home: Path) -> None:
     """All at once: statistics count the frames of each."""
-    table = tshark(home / "recording.pcapng", "-q", "-z", ",".join(["io,stat,0", *FILTERS]))
+    file = exported(home / "recording.pcapng", home / "filters.pcapng")
+    table = tshark(file, "-q", "-z", ",".join(["io,stat,0", *FILTERS]))
     (row,) = [line for line in table.splitlines() if "<>" in line]
     counts = [int(cell) for cell in row.split("|")[2:-1:2]]
     assert len(counts) == len(FILTERS) > 10

@@ -8,7 +8,7 @@ packet of a conversation in a file has a comment with all fields of its `Convers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from penstock_analysis.capture.blocks import interface_block, section_block
@@ -98,6 +98,13 @@ class CaptureWriter:
         ns since 1970, not negative.
         """
         return self._encoders[type(event)](event)
+
+    def comment(self, conversation: Conversation, comments: Iterable[bytes]) -> None:
+        """Add comments, of at most 65,535 bytes each, to the next packet of a conversation that is open in this
+        file."""
+        written = self._open.get(conversation)
+        if written is not None:
+            written.pending += comments
 
     def _chunk(self, chunk: Chunk) -> Sequence[Piece]:
         pieces: list[Piece] = []

@@ -2,7 +2,7 @@
 
 A *dialogue* takes the bytes of both sides of one conversation and splits them into messages. It judges nothing twice:
 the codecs read, so bytes that they refuse are a `Problem` here, with the bytes and the rule. All protocols share these
-shapes, so that `penstock show`, the dissectors' tests, replay, diff and Spark need not know any protocol.
+shapes, so that `penstock show`, Wireshark, replay, diff and Spark need not know any protocol.
 """
 
 from __future__ import annotations

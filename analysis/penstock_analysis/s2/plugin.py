@@ -10,6 +10,7 @@ from penstock_analysis.plugin import HTTP, AnalysisPlugin
 if TYPE_CHECKING:
     from penstock_analysis.dialogue.http.exchange import HttpProtocol
     from penstock_analysis.redaction.requests import HttpBodies
+    from penstock_analysis.wireshark.fields import WiresharkProtocol
 
 __all__ = ["PLUGIN"]
 
@@ -26,17 +27,17 @@ def _bodies() -> HttpBodies:
     return S2Bodies()
 
 
-def _lua_tables() -> str:
-    from penstock_analysis.s2.wireshark import lua_tables
+def _wireshark() -> dict[str, WiresharkProtocol]:
+    from penstock_analysis.s2.wireshark import s2_protocols
 
-    return lua_tables()
+    return s2_protocols()
 
 
 PLUGIN: Final = AnalysisPlugin(
     dialogue=http_dialogue,
     layers=(HTTP, "s2s", "sse"),
     unasked_layers=frozenset({"s2s", "sse"}),
-    lua_tables=_lua_tables,
+    wireshark=_wireshark,
     heartbeats={"s2s": "heartbeat", "sse": "ping"},
     varying_headers=frozenset({"s2-request-token"}),
     secret_headers=("s2-encryption-key",),

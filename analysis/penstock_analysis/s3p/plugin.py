@@ -10,6 +10,7 @@ from penstock_analysis.plugin import AnalysisPlugin, Likeness
 if TYPE_CHECKING:
     from penstock_analysis.dialogue.messages import Dialogue
     from penstock_analysis.redaction.flow import Redaction
+    from penstock_analysis.wireshark.fields import WiresharkProtocol
 
 __all__ = ["PLUGIN"]
 
@@ -37,10 +38,10 @@ def _redaction() -> Redaction:
     return REDACTION
 
 
-def _lua_tables() -> str:
-    from penstock_analysis.s3p.wireshark import lua_tables
+def _wireshark() -> dict[str, WiresharkProtocol]:
+    from penstock_analysis.s3p.wireshark import PROTOCOL
 
-    return lua_tables()
+    return {"s3p": PROTOCOL}
 
 
 PLUGIN: Final = AnalysisPlugin(
@@ -48,7 +49,7 @@ PLUGIN: Final = AnalysisPlugin(
     layers=("s3p",),
     numbered_requests=True,
     begins=_begins,
-    lua_tables=_lua_tables,
+    wireshark=_wireshark,
     redaction=_redaction,
     packs=False,
     redacts={

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from penstock_analysis.assigned_ids import AssignedIds
     from penstock_analysis.dialogue.messages import Dialogue
     from penstock_analysis.redaction.flow import Redaction
+    from penstock_analysis.wireshark.fields import WiresharkProtocol
 
 __all__ = ["PLUGIN"]
 
@@ -62,10 +63,10 @@ def _redaction() -> Redaction:
     return REDACTION
 
 
-def _lua_tables() -> str:
-    from penstock_analysis.segment.wireshark import lua_tables
+def _wireshark() -> dict[str, WiresharkProtocol]:
+    from penstock_analysis.segment.wireshark import segment_protocol
 
-    return lua_tables()
+    return {"pravega": segment_protocol()}
 
 
 PLUGIN: Final = AnalysisPlugin(
@@ -76,7 +77,7 @@ PLUGIN: Final = AnalysisPlugin(
     stream_of=_stream_of,
     settles_by_record=True,
     varying_requests=True,  # the ids of writers
-    lua_tables=_lua_tables,
+    wireshark=_wireshark,
     reassigned=_reassigned,
     redaction=_redaction,
     hides=frozenset({Sender.CLIENT}),

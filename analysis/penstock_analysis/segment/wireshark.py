@@ -1,122 +1,107 @@
-"""The tables of the segment dissector of Wireshark."""
+"""The segment protocol in Wireshark: fields as the layouts of its messages name them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Final
+from uuid import UUID
 
-from penstock_analysis.wireshark import lua_block, lua_file
-from penstock_codecs.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
-from penstock_codecs.segment.draft import PartialKind
-from penstock_codecs.segment.layout import TYPE_TABLE, Dialect, Field, SegmentMessage, fields_of
+from msgspec import Struct
+
+from penstock_analysis.dialogue.messages import Message
+from penstock_analysis.wireshark.fields import FieldKind, Shown, WiresharkProtocol
+from penstock_codecs.segment.blocks import BlockData
+from penstock_codecs.segment.layout import TYPE_TABLE, Dialect
 from penstock_codecs.segment.lists import ItemsWire, ListWire
 from penstock_codecs.segment.wire import FieldType
 
-__all__ = ["field_kinds", "lua_tables"]
+__all__ = ["field_kinds", "segment_protocol"]
 
-_WIRES: Final = {"zero bytes": "zeros", "Event": "event", "2 bits": "flags"}
-"""Names in Lua of wire types whose own names are no identifiers there."""
-_LONG_LINE: Final = 100
-_NUMBERS: Final = ("u8", "i32", "zeros", "i64")
-"""Kinds of numbers, narrow to wide: if two share a name, the later one can hold both."""
+_KINDS: Final = {
+    "u8": FieldKind.INT,
+    "i32": FieldKind.INT,
+    "i64": FieldKind.INT,
+    "zero bytes": FieldKind.INT,
+    "bool": FieldKind.BOOL,
+    "name": FieldKind.STRING,
+    "str": FieldKind.STRING,
+    "uuid": FieldKind.GUID,
+    "bytes32": FieldKind.BYTES,
+    "rest": FieldKind.BYTES,
+    "Event": FieldKind.BYTES,
+    "value": FieldKind.BYTES,
+}
+"""Kinds of fields by the names of their wire types."""
 _INNER: Final = {
-    "key": (("key", "bytes32"), ("version", "i64")),
-    "flags": (("at_tail", "bool"), ("at_end", "bool")),
+    "key": {"key": FieldKind.BYTES, "version": FieldKind.INT},
+    "2 bits": {"at_tail": FieldKind.BOOL, "at_end": FieldKind.BOOL},
 }
-"""The parts of kinds that are not a single value."""
-_LABELS: Final[dict[str, dict[int, str]]] = {
-    "part": {part.value: part.name.title() for part in PartialKind},
-    "scale_type": {0: "none", 1: "KB/s", 2: "events/s"},
-}
+"""The parts of wire types that are not a single value."""
 
 
-def lua_tables() -> str:
-    """Return the file."""
-    limits = {"length": SEGMENT_MAX_LENGTH, "name": SEGMENT_MAX_NAME, "items": SEGMENT_MAX_ITEMS}
-    lines = [f"longest = {{ {', '.join(f'{key} = {value}' for key, value in limits.items())} }},"]
-    lines += lua_block("kinds", (f'["{path}"] = "{kind}",' for path, kind in sorted(field_kinds().items())))
-    lines += lua_block("labels", (_label(*label) for label in _LABELS.items()))
-    for dialect, messages in TYPE_TABLE.items():
-        shown = (line for _, cls in sorted(messages.items()) for line in _message(cls))
-        lines += lua_block(dialect.value, shown)
-    return lua_file("Messages of the segment protocol by type.", lines)
+def segment_protocol() -> WiresharkProtocol:
+    """Return the protocol, which Wireshark knows as `pravega`."""
+    own = {"command": FieldKind.STRING, "event.data": FieldKind.BYTES}
+    return WiresharkProtocol(
+        title="Pravega segment protocol",
+        column="Pravega",
+        kinds={**field_kinds(), **own},
+        layers=frozenset({"segment"}),
+        describe=_describe,
+    )
 
 
-def _label(name: str, labels: dict[int, str]) -> str:
-    shown = (f'[{value}] = "{text}"' for value, text in labels.items())
-    return f"{name} = {{ {', '.join(shown)} }},"
+def _describe(message: Message) -> list[Shown]:
+    event = message.event
+    if isinstance(event, BlockData):
+        fields = [Shown("connection_id", event.connection_id), Shown("connection_offset", event.offset)]
+    else:
+        fields = list(_shown(event))
+    bodies = () if message.fields.get("raw") else [record.body for record in message.own_records]
+    events = (Shown("event", None, [Shown("data", body)]) for body in bodies)
+    return [Shown("command", message.kind), *fields, *events]
 
 
-def _message(cls: type[SegmentMessage]) -> Iterator[str]:
-    yield f'[{cls.type_id}] = {{ name = "{cls.__name__}", from = "{cls.direction.value}", fields = {{'
-    for field in cls.fields:
-        yield from _lines(f"{_entry(field.name, field.wire, field.tail)},")
-    if cls.older is not None:
-        yield f"}}, before = {cls.older.before}, older = {{"
-        for field in fields_of(cls, cls.older.before - 1):
-            yield from _lines(f"{_entry(field.name, field.wire, field.tail)},")
-    yield "} },"
+def _shown(struct: Struct) -> Iterator[Shown]:
+    for name in struct.__struct_fields__:
+        value = getattr(struct, name)
+        for item in value if isinstance(value, tuple) else (value,):
+            yield _shown_value(name, item)
 
 
-def _lines(entry: str) -> Iterator[str]:
-    """Yield an entry as one line, or with the parts of its items on separate lines."""
-    if len(entry) <= _LONG_LINE:
-        yield f"    {entry}"
-        return
-    head, _, rest = entry.partition("parts = { ")
-    yield f"    {head}parts = {{"
-    parts = rest.split("}, {")
-    yield from (f"        {'{' * (place > 0)}{part}}}," for place, part in enumerate(parts[:-1]))
-    yield f"        {{{parts[-1]}"
+def _shown_value(name: str, value: Any) -> Shown:
+    if isinstance(value, Struct):
+        return Shown(name, None, list(_shown(value)))
+    assert isinstance(value, int | bytes | str | UUID), "a value of a wire type"
+    return Shown(name, value)
 
 
-def _entry(name: str, wire: FieldType[Any], tail: bool = False) -> str:
-    """Return `{ name, kind }`, with the contents of lists and items."""
-    more = ", tail = true" if tail else ""
-    if isinstance(wire, ListWire):
-        return f'{{ "{name}", "list", item = {_entry("", wire.item)}{more} }}'
-    if isinstance(wire, ItemsWire):
-        parts = ", ".join(_entry(*part) for part in wire.parts.items())
-        return f'{{ "{name}", "items", parts = {{ {parts} }}{more} }}'
-    return f'{{ "{name}", "{_WIRES.get(wire.name, wire.name)}"{more} }}'
+# ---- kinds -----------------------------------------------------------------------------------------------------------
 
 
-def field_kinds() -> dict[str, str]:
-    """Return the kind of each field of the segment protocol by the path of its value in a message, leaving out
-    lists."""
-    kinds: dict[str, str] = {}
+def field_kinds() -> dict[str, FieldKind]:
+    """Return the kind of each field by the path of its value in a message."""
+    kinds: dict[str, FieldKind] = {}
     for dialect in Dialect:
         for cls in TYPE_TABLE[dialect].values():
             for field in cls.fields:
-                for path, kind in _paths(field):
-                    kinds[path] = _wider(kinds.get(path, kind), kind)
+                for path, kind in _paths(field.name, field.wire):
+                    known = kinds.setdefault(path, kind)
+                    if known is FieldKind.NONE:  # a list of items in one message, of values in another
+                        kinds[path] = kind
+                    assert FieldKind.NONE in (kind, known) or kind is known, f"{path} has two kinds"
     return kinds
 
 
-def _paths(field: Field) -> Iterator[tuple[str, str]]:
-    yield from _paths_of(field.name, field.wire)
-
-
-def _paths_of(path: str, wire: FieldType[Any]) -> Iterator[tuple[str, str]]:
+def _paths(path: str, wire: FieldType[Any]) -> Iterator[tuple[str, FieldKind]]:
     if isinstance(wire, ListWire):
-        yield from _paths_of(path, wire.item)
-        return
-    if isinstance(wire, ItemsWire):
+        yield from _paths(path, wire.item)
+    elif isinstance(wire, ItemsWire):
+        yield path, FieldKind.NONE
         for name, part in wire.parts.items():
-            yield from _paths_of(f"{path}.{name}", part)
-        return
-    kind = _WIRES.get(wire.name, wire.name)
-    if kind in _INNER:
-        yield from ((f"{path}.{name}", inner) for name, inner in _INNER[kind])
+            yield from _paths(f"{path}.{name}", part)
+    elif wire.name in _INNER:
+        yield path, FieldKind.NONE
+        yield from ((f"{path}.{name}", kind) for name, kind in _INNER[wire.name].items())
     else:
-        yield path, kind
-
-
-def _wider(first: str, second: str) -> str:
-    """Return the one kind for a name that several messages use."""
-    if first in _NUMBERS and second in _NUMBERS:
-        return max(first, second, key=_NUMBERS.index)
-    texts = {"name", "str"}
-    blobs = {"bytes32", "rest", "event", "value"}
-    assert first == second or {first, second} <= texts or {first, second} <= blobs, f"{first} and {second} share a name"
-    return first
+        yield path, _KINDS[wire.name]

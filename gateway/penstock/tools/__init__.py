@@ -1,4 +1,4 @@
-"""Tools for recordings: replay as the clients, mock as the server, comparison, and dissectors for Wireshark.
+"""Tools for recordings: replay as the clients, mock as the server, comparison, and what Wireshark needs.
 
 The package stands above `app`, since a replay may start its own gateway.
 """

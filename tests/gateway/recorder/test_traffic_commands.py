@@ -116,7 +116,7 @@ def test_the_commands() -> None:
         refused = command(port, "record", "start", "--back", "lite")
         assert (refused.returncode, refused.stderr) == (1, "Error: backs: 'lite' is unknown; expected none\n")
         refused = command(port, "tail", "--pcapng", "-", "--json")
-        assert refused.returncode == 2 and "--pcapng writes raw traffic" in refused.stderr
+        assert refused.returncode == 2 and "--pcapng writes all traffic" in refused.stderr
 
 
 def test_a_connection_is_closed_by_command() -> None:

@@ -18,7 +18,7 @@ from penstock.cli.captures.opened import begun, capture_argument, choice_options
 from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.lines import as_json, message_line, problem_line, record_line
 from penstock.recorder.captures.opening import CaptureEvents
-from penstock_analysis.capture import CaptureEvent, CaptureWriter, Conversation
+from penstock_analysis.capture import CaptureEvent, Conversation
 from penstock_analysis.dialogue import Message, Problem
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ Wanted = Callable[[Conversation], bool]
     "form",
     type=click.Choice(["jsonl", "har", "pcapng"]),
     required=True,
-    help="Messages with their records as JSON lines, HTTP exchanges as HAR 1.2, or whole connections as a capture.",
+    help="Messages with their records as JSON lines, HTTP exchanges as HAR 1.2, or whole connections as a capture in "
+    "which Wireshark shows their messages.",
 )
 @click.option(
     "-o",
@@ -60,7 +61,8 @@ def export_command(
     """Write CAPTURE in another format.
 
     With `--to pcapng` several files become one, and connections are written whole: the chosen ones, or with `--stream`
-    those that mention such a stream, for which the capture is read twice.
+    those that mention such a stream, for which the capture is read twice. Each packet that completes a message has it
+    in a comment, which the dissector config/wireshark/penstock.lua shows in Wireshark.
     """
     choice = CaptureFilter(connections, protocols, streams)
     wanted: Wanted = choice.conversation
@@ -170,8 +172,10 @@ def _har(events: Events, choice: CaptureFilter, wanted: Wanted, write: Write) ->
 
 
 def _pcapng(events: Events, choice: CaptureFilter, wanted: Wanted, write: Write) -> None:
+    from penstock_analysis.wireshark.writing import MessageCommentWriter
+
     del choice  # conversations are exported whole
-    writer = CaptureWriter(f"Penstock {version(DISTRIBUTION)}")
+    writer = MessageCommentWriter(f"Penstock {version(DISTRIBUTION)}")
     write(b"".join(writer.begin()))
     for event in events:
         if wanted(event.conversation):

@@ -18,6 +18,7 @@ import click
 from penstock import DISTRIBUTION
 from penstock.cli.admin_client import follow, management_options
 from penstock.cli.output import print_lines
+from penstock.cli.traffic.live import with_messages
 from penstock.cli.traffic.selecting import PLURALS, parse_selection, query
 from penstock.core.address import Address
 from penstock.tools.extcap import INTERFACE, Argument, config, dlts, interfaces, launcher, personal_folder
@@ -39,9 +40,10 @@ class _Gateway(NamedTuple):
     selection: dict[str, tuple[str, ...]]
 
     def copy(self, write: Callable[[bytes], object], until: Callable[[], object]) -> None:
-        """Write the traffic from now on as a capture, until the gateway ends, `until` returns or `write` raises
-        OSError. Raises ClickException if the gateway refuses."""
-        for piece in follow(self.management, self.token, f"/tail?{query(self.selection)}", until=until):
+        """Write the traffic from now on as a capture with messages, until the gateway ends, `until` returns or `write`
+        raises OSError. Raises ClickException if the gateway refuses."""
+        pieces = follow(self.management, self.token, f"/tail?{query(self.selection)}", until=until)
+        for piece in with_messages(pieces):
             try:
                 write(piece)
             except OSError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, BinaryIO
 
 import click
@@ -14,9 +15,9 @@ from penstock.cli.captures.opened import filter_option, text_option
 from penstock.cli.captures.rows import RowFormat
 from penstock.cli.captures.show import MessageForm, show_messages
 from penstock.cli.output import json_lines_option
+from penstock.cli.traffic.live import live_events, with_messages
 from penstock.cli.traffic.selecting import SPOKEN, query, selection_options
 from penstock.recorder.captures.choosing import PROTOCOLS, CaptureFilter
-from penstock_analysis.capture import CaptureEvent, CaptureReader
 
 __all__ = ["tail_command"]
 
@@ -34,8 +35,8 @@ __all__ = ["tail_command"]
     "into",
     type=click.File("wb", lazy=False),
     metavar="FILE",
-    help="Write the traffic as a capture to FILE (- for standard output, as in penstock tail --pcapng - | tshark -i "
-    "-).",
+    help="Write the traffic as a capture to FILE, with the messages in comments (- for standard output, as in penstock "
+    "tail --pcapng - | tshark -i -).",
 )
 @click.option("--bodies", is_flag=True, help="Also list the records of each message, with shortened bodies.")
 @click.option(
@@ -61,7 +62,7 @@ def tail_command(
     filtered = expression != CaptureFilter()
     if into is not None and (kinds or text or filtered or bodies or absolute or as_lines):
         raise click.UsageError(
-            "--pcapng writes raw traffic and cannot be combined with --kind, --text, --filter, --bodies, --utc or "
+            "--pcapng writes all traffic and cannot be combined with --kind, --text, --filter, --bodies, --utc or "
             "--json"
         )
     if into is not None and not _asks_for_connections(asked["protocol"]):
@@ -75,9 +76,15 @@ def tail_command(
     with contextlib.suppress(KeyboardInterrupt):
         pieces = follow(management, token, f"/tail?{_query(asked)}")
         if into is not None:
-            _copy(pieces, into)
+            _write(with_messages(pieces), into)
             return
-        show_messages(_events(pieces), choice, RowFormat(absolute, bodies), MessageForm(as_lines, bodies), _print)
+        show_messages(
+            chain.from_iterable(live_events(pieces)),
+            choice,
+            RowFormat(absolute, bodies),
+            MessageForm(as_lines, bodies),
+            _print,
+        )
 
 
 def _query(asked: dict[str, tuple[Any, ...]]) -> str:
@@ -101,16 +108,7 @@ def _spellings(streams: Iterable[str]) -> Iterator[str]:
             yield from (spelled, f"{spelled}/*")
 
 
-def _events(pieces: Iterable[bytes]) -> Iterator[CaptureEvent]:
-    reader = CaptureReader()
-    for piece in pieces:
-        reader.receive(piece)
-        yield from reader.events()
-        if reader.damage is not None:
-            raise click.ClickException(f"the gateway did not send a capture: {reader.damage}")
-
-
-def _copy(pieces: Iterable[bytes], into: BinaryIO) -> None:
+def _write(pieces: Iterable[bytes], into: BinaryIO) -> None:
     for piece in pieces:
         into.write(piece)
         into.flush()
