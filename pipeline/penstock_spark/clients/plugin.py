@@ -5,7 +5,7 @@ under the protocol's name (option `protocol`). The built-in protocols are regist
 `clients/<protocol>/plugin.py`; no other module has a list of protocols.
 
 All plug-ins are loaded when the first address is parsed, in each of Spark's processes: a module with a plug-in imports
-the client inside the function that opens it (the three built-in clients together take 0.45 s).
+the client inside the function that opens it (the built-in clients together take 0.45 s).
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 
 import pyarrow as pa
 import pytest
 from support.process import BASIN, GatewayProcess
 
+from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_spark.clients import Endpoint, ReadPosition, StreamClient, open_client
 from penstock_spark.clients.patience import Patience
 from penstock_spark.clients.plugin import AppendLimits
@@ -40,15 +42,8 @@ def test_a_gateway_that_is_killed_while_a_task_writes(fresh_gateway: GatewayProc
     def write(meanwhile: Callable[[], object]) -> RowTally:
         client = open_client(endpoint)
         try:
-            tools = TaskResources(
-                client,
-                partial(Patience, endpoint, reached=True),
-                ledger,
-                AppendLimits(1000, 900_000, 900_000),
-                create=True,
-            )
             identity = Identity("killed", 0, 0)
-            tally = Task(identity, tools, LAYOUT).write(batches(meanwhile))
+            tally = Task(identity, resources(client, endpoint, ledger), LAYOUT).write(batches(meanwhile))
             commit_batch(client, [Written(identity, tally, ledger)], partial(Patience, endpoint, reached=True))
             return tally
         finally:
@@ -57,6 +52,25 @@ def test_a_gateway_that_is_killed_while_a_task_writes(fresh_gateway: GatewayProc
     tally = write(killed)
     assert write(lambda: None) == tally
     assert stored(endpoint) == [b"%d" % row for row in range(3 * SIZE)]
+
+
+def test_a_gateway_before_an_s3p_server_takes_no_rows(s3p_gateway: GatewayProcess) -> None:
+    """Its server has no conditional appends."""
+    endpoint = Endpoint("s2s", "127.0.0.1", s3p_gateway.s2_port)
+    layout = ColumnLayout(f"{BASIN}/sink-refused", headers=False, timestamp=False)
+    rows = pa.RecordBatch.from_pydict({"body": [b"row"]})
+    with closing(open_client(endpoint)) as client:
+        assert client.create(f"{BASIN}/sink-refused")
+        task = Task(Identity("refused", 0, 0), resources(client, endpoint, f"{BASIN}/penstock-sink.refused"), layout)
+        with pytest.raises(OperationFailed, match="no conditional appends") as raised:
+            task.write(iter([rows]))
+        assert raised.value.failure.code is FailureCode.NOT_IMPLEMENTED
+        assert client.tail(f"{BASIN}/sink-refused") == ReadPosition(0)
+
+
+def resources(client: StreamClient, endpoint: Endpoint, ledger: str) -> TaskResources:
+    patience = partial(Patience, endpoint, reached=True)
+    return TaskResources(client, patience, ledger, AppendLimits(1000, 900_000, 900_000), create=True)
 
 
 def stored(endpoint: Endpoint) -> list[bytes]:
