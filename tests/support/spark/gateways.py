@@ -1,4 +1,4 @@
-"""Gateways before servers of other protocols, through which Spark reads over S2S."""
+"""Gateways before servers of other protocols, through which Spark reads and writes over S2S."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from support.process import GatewayProcess, running_gateway
 
-__all__ = ["gateway_before_s3p", "serve_command"]
+__all__ = ["gateway_before_s3p", "gateway_before_segments", "serve_command"]
 
 ROOT: Final = Path(__file__).parents[3]
 _COMMAND: Final = re.compile(r"^penstock serve --config (config/\S*s3p\S*)$", re.MULTILINE)
@@ -27,6 +27,18 @@ def gateway_before_s3p(port: int) -> Iterator[GatewayProcess]:
     """Run the command of the page before the S3P server at this port."""
     path = serve_command().split()[-1]
     with _gateway(path, {'"127.0.0.1:7600"': f'"127.0.0.1:{port}"', '"../data/s2-to-s3p"': '"{data}"'}) as gateway:
+        yield gateway
+
+
+@contextmanager
+def gateway_before_segments(controller_port: int, headers: str) -> Iterator[GatewayProcess]:
+    """Run a gateway before segment stores with the controller at this port. `headers`: key of the back's losses."""
+    changes = {
+        '"127.0.0.1:9091"': f'"127.0.0.1:{controller_port}"',
+        '"../data/s2-to-segment"': '"{data}"',
+        'headers = "envelope"': f'headers = "{headers}"',
+    }
+    with _gateway("config/bridge-s2-to-segment.toml", changes) as gateway:
         yield gateway
 
 
