@@ -141,8 +141,6 @@ class ClientPlugin:
     (option `envelopes`)."""
     appends: Deduplication | None = None
     """The way in which the sink writes; None if it does not."""
-    no_appends: str = "it has no conditional appends, so rows would be duplicated when Spark repeats a task"
-    """The reason why the sink does not write, as the end of a sentence."""
     limits: AppendLimits = _USUAL
     """Of the sink's appends."""
     check_basin: Callable[[str], None] | None = None

@@ -9,7 +9,7 @@ import pytest
 from support.spark.gateways import serve_command
 
 from penstock_codecs.compression import Compression
-from penstock_spark.clients.endpoint import Endpoint, EndpointError, parse_endpoint
+from penstock_spark.clients.endpoint import Endpoint, EndpointError, is_server, parse_endpoint
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,14 @@ def test_an_s3p_server_is_refused_with_the_way_to_read_it(text: str, options: di
     assert fault.startswith(f"{key}: s3p")
     assert f"run `{serve_command()}` with that server's address in the file" in fault
     assert fault.endswith("use the gateway's endpoint, http://127.0.0.1:8080")
+
+
+def test_a_server_that_is_refused_is_no_path() -> None:
+    """Else a view of its stream would be looked for among the recordings."""
+    assert [scheme for scheme in ("http", "durable", "s3p", "s3ps", "hdfs", "s3a") if not is_server(scheme)] == [
+        "hdfs",
+        "s3a",
+    ]
 
 
 @pytest.mark.parametrize(
