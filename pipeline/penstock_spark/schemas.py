@@ -45,7 +45,7 @@ class Column(NamedTuple):
 
 
 RECORDS: Final = (
-    Column("stream", "string", "the stream's name: `basin/stream`, for S3P and Durable Streams the name alone"),
+    Column("stream", "string", "the stream's name: `basin/stream`, for Durable Streams the name alone"),
     Column(
         "seq_num",
         "bigint",

@@ -1,4 +1,5 @@
-"""One session of a real Spark for all tests that need one; they are marked `spark`, skipped where Java is missing."""
+"""One session of a real Spark for all tests that need one; they are marked `spark`, skipped where Java is missing. One
+gateway through which an S3P server is read."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from support.process import GatewayProcess
+from support.spark.gateways import gateway_before_s3p
 
 from penstock_spark.running.session import CannotRun, open_session
 
@@ -34,3 +37,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip(str(reason))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3p_gateway(gateway: GatewayProcess) -> Iterator[GatewayProcess]:
+    """A gateway before the S3P listener of the shared one, which is the S3P server here."""
+    with gateway_before_s3p(gateway.s3p_port) as process:
+        yield process

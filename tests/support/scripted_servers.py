@@ -1,10 +1,9 @@
-"""Servers of S3P, of segments and of a controller's calls that answer as a script says, each on a port of loopback."""
+"""Servers of segments and of a controller's calls that answer as a script says, each on a port of loopback."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -17,11 +16,10 @@ from penstock_codecs.codec import Pull, Role
 from penstock_codecs.grpc import GrpcError, frame, status_fields
 from penstock_codecs.http import Body, Data, End, RequestHead, ResponseHead
 from penstock_codecs.http.h2 import Http2Connection
-from penstock_codecs.s3p import S3PServer
 from penstock_codecs.segment import SegmentServer, released
 from penstock_proto import pravega_controller_pb2 as pb
 
-__all__ = ["Answer", "Fixed", "ScriptedServer", "controller", "s3p_server", "segment_store"]
+__all__ = ["Answer", "Fixed", "ScriptedServer", "controller", "segment_store"]
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"]
 
@@ -47,11 +45,10 @@ class Fixed:
 
 
 class ScriptedServer:
-    """A thread for each connection, which `talk` makes a conversation for; over TLS where there is a context."""
+    """A thread for each connection, which `talk` makes a conversation for."""
 
-    def __init__(self, talk: Callable[[], Talk], context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, talk: Callable[[], Talk]) -> None:
         self._talk = talk
-        self._context = context
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -62,18 +59,16 @@ class ScriptedServer:
                 connection, _ = self._listener.accept()
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    def _serve(self, plain: socket.socket) -> None:
+    def _serve(self, connection: socket.socket) -> None:
         talk = self._talk()
-        with plain, contextlib.suppress(OSError):
-            connection = plain if self._context is None else self._context.wrap_socket(plain, server_side=True)
-            with connection:
-                while data := connection.recv(1 << 16):
-                    answer = talk.hear(data)
-                    if answer is None:
-                        return
-                    connection.sendall(answer)
-                    if isinstance(talk, Fixed) and talk.closes:
-                        return
+        with connection, contextlib.suppress(OSError):
+            while data := connection.recv(1 << 16):
+                answer = talk.hear(data)
+                if answer is None:
+                    return
+                connection.sendall(answer)
+                if isinstance(talk, Fixed) and talk.closes:
+                    return
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +84,7 @@ class ScriptedServer:
 class _Codec:
     """With a codec's server role; `greeting` answers what is no request of the script's."""
 
-    def __init__(self, codec: Any, answer: Answer, greeting: Answer = lambda _: None) -> None:
+    def __init__(self, codec: Any, answer: Answer, greeting: Answer) -> None:
         self._codec = codec
         self._answer = answer
         self._greeting = greeting
@@ -148,11 +143,6 @@ class _Calls:
         self._codec.send(Body(stream, [body]))
         self._codec.send(End(stream, trailers))
         return None
-
-
-def s3p_server(answer: Answer, context: ssl.SSLContext | None = None) -> ScriptedServer:
-    """Commands in, replies out."""
-    return ScriptedServer(lambda: _Codec(S3PServer(), answer), context)
 
 
 def segment_store(answer: Answer) -> ScriptedServer:

@@ -46,7 +46,7 @@ def audit_command(
     as_json: bool,
 ) -> None:
     """Compare LEFT with RIGHT, each a directory of tables written by `ingest`, recordings, or streams as
-    http://HOST:PORT/BASIN/STREAM, s3p://HOST:PORT/STREAM.
+    http://HOST:PORT/BASIN/STREAM.
 
     Exits with 0 if all streams are equal, and with 1 if any differs.
     """

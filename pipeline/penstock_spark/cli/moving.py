@@ -24,7 +24,7 @@ def ingest_options(command: click.decorators.FC) -> click.decorators.FC:
     """Add the flags for sources and the target."""
     for option in (
         click.argument("captures", nargs=-1, type=click.Path()),
-        click.option("--endpoint", help="Server: http://HOST:PORT, s3p://HOST:PORT or segment://HOST:PORT."),
+        click.option("--endpoint", help="Server: http://HOST:PORT, segment://HOST:PORT or durable://HOST:PORT."),
         click.option("--stream", "streams", multiple=True, help="A stream of the server, or a pattern; repeatable."),
         click.option("--target", type=click.Path(), help="Directory or URL for the tables."),
     ):

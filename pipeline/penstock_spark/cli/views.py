@@ -2,7 +2,7 @@
 
 | argument | meaning |
 |---|---|
-| `http://HOST:PORT/BASIN/STREAM`, `s3p://HOST:PORT/STREAM`, ... | a stream of a server, or those of a pattern |
+| `http://HOST:PORT/BASIN/STREAM`, `durable://HOST:PORT/STREAM`, ... | a stream of a server, or those of a pattern |
 | a directory with tables of `ingest`, or one of them | these tables |
 | any other path, or a glob | recordings |
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock_spark.cli.common import Job, wrong
-from penstock_spark.clients.plugin import schemes
+from penstock_spark.clients.endpoint import is_server
 from penstock_spark.jobs.configuring import texts
 from penstock_spark.jobs.directories import HadoopDirectory
 from penstock_spark.jobs.ingest import source_options
@@ -36,7 +36,7 @@ _URL: Final = re.compile(r"(?P<endpoint>(?P<scheme>[a-z][a-z0-9]*)://[^/]+)/(?P<
 def _stream_url(view: str) -> re.Match[str] | None:
     """Return the parts of an address of streams; None for any other view, such as a directory on hdfs://."""
     found = _URL.fullmatch(view)
-    return found if found is not None and found["scheme"] in schemes() else None
+    return found if found is not None and is_server(found["scheme"]) else None
 
 
 def records_tables(session: SparkSession, job: Job, view: str) -> dict[str, DataFrame]:

@@ -1,7 +1,7 @@
 """The interface that every protocol's client offers to the source, the sink and the jobs.
 
-Streams are named `basin/stream` in S2 and by their plain name in S3P, as in the tables of captures. In Pravega each
-segment is a stream: the first one is called `scope/stream`, others `scope/stream/NUMBER.#epoch.EPOCH`.
+Streams are named `basin/stream` in S2 and by their plain name in Durable Streams, as in the tables of captures. In
+Pravega each segment is a stream: the first one is called `scope/stream`, others `scope/stream/NUMBER.#epoch.EPOCH`.
 
 Every method raises OperationFailed (`penstock_codecs.failures`) with the server's message, or UNAVAILABLE if the server
 cannot be reached or goes away; the client can be used again after either.
@@ -24,13 +24,13 @@ ROW_BITS: Final = 32
 class ReadPosition(NamedTuple):
     """The position of a reader in a stream: before the record with sequence number `seq_num`.
 
-    `place`: how a protocol without sequence numbers finds the record again: in S3P the smallest identifier that it may
-    have (`ms-seq`), in segments its byte offset, in Durable Streams an offset and a number of records behind it; "" for
-    S2, where the number is the place. Without sequence numbers, `seq_num` is counted from 0 at the first record that a
-    query finds in the stream; it equals S2's number unless records before it were trimmed.
+    `place`: how a protocol without sequence numbers finds the record again: in segments its byte offset, in Durable
+    Streams an offset and a number of records behind it; "" for S2, where the number is the place. Without sequence
+    numbers, `seq_num` is counted from 0 at the first record that a query finds in the stream; it equals S2's number
+    unless records before it were trimmed.
 
-    Positions of one stream are ordered by places that are one or two numbers, `N` or `N-N`. Other places are visible
-    ASCII characters with a comma, and have no order: there `seq_num` decides.
+    Positions of one stream are ordered by places that are numbers. Other places are visible ASCII characters with a
+    comma, and have no order: there `seq_num` decides.
     """
 
     seq_num: int
@@ -55,7 +55,7 @@ class StreamClient(Protocol):
 
     def streams(self, prefix: str = "") -> Iterator[str]:
         """Return the names of the streams that begin with `prefix`, sorted. Raises NOT_IMPLEMENTED if the protocol has
-        no listing (S3P; Durable Streams; segments without a controller)."""
+        no listing (Durable Streams; segments without a controller)."""
 
     def require(self, stream: str) -> None:
         """Raise STREAM_NOT_FOUND, with the name, if looking at a missing stream would create it: S2 has basins in which
@@ -85,8 +85,8 @@ class StreamClient(Protocol):
     def identity(self, stream: str, mark: ReadPosition, like: str = "") -> str:
         """Return a value that tells the stream at `mark` from another one of the same name: a digest of the last record
         before it, with its timestamp (S2), or of some bytes before it (segments). Return "" if there is no such value:
-        no record precedes `mark` (any more), or the protocol has no such value (S3P, where a new stream's identifiers
-        follow the old one's). `like`: an identity to compare the result with."""
+        no record precedes `mark` (any more), or the protocol has no such value (Durable Streams). `like`: an identity
+        to compare the result with."""
 
     def read(self, stream: str, start: ReadPosition, end: ReadPosition) -> Iterator[ReadResult]:
         """Yield the records from `start` up to but not including `end`, without gaps.
@@ -102,7 +102,7 @@ class StreamClient(Protocol):
         condition of a sequence number."""
 
     def numbered_appender(self, stream: str, writer: UUID) -> NumberedAppender:
-        """Return an appender to a stream on behalf of a writer. Raises NOT_IMPLEMENTED for S2 and S3P."""
+        """Return an appender to a stream on behalf of a writer. Raises NOT_IMPLEMENTED for S2."""
 
     def create(self, stream: str, *, endless: bool = False) -> bool:
         """Create a stream and return True; return False if it exists, and leave it as it is. `endless`: keep its

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from penstock_codecs.compression import Compression
 from penstock_spark.clients.plugin import BASIN_LABEL, Endpoint, plugins, schemes
 
-__all__ = ["BASIN_LABEL", "ENDPOINT_OPTIONS", "Endpoint", "EndpointError", "parse_endpoint"]
+__all__ = ["BASIN_LABEL", "ENDPOINT_OPTIONS", "Endpoint", "EndpointError", "is_server", "parse_endpoint"]
 
 ENDPOINT_OPTIONS: Final = {
     "protocol": "the protocol, if the endpoint has no scheme",
@@ -28,7 +28,8 @@ ENDPOINT_OPTIONS: Final = {
     "recover_seconds": "seconds to retry a server that answered before and is gone; 0: not at all",
 }
 """The options of `parse_endpoint`, with their meanings."""
-
+_GATEWAYS: Final = dict.fromkeys(("s3p", "s3ps"), "config/bridge-s2-to-s3p.toml")
+"""Configurations of a gateway before a server whose protocol has no client here, by scheme."""
 
 _FILES: Final = ("ca_file", "certificate_file", "key_file")
 _TOKENS: Final = ("token", "token_file", "token_variable")
@@ -72,7 +73,8 @@ def parse_endpoint(text: str, options: Mapping[str, str] | None = None) -> Endpo
 
 def _address(text: str, protocol: str | None, faults: list[str]) -> dict[str, Any]:
     if protocol is not None and protocol not in plugins():
-        faults.append(f"protocol: {protocol!r} is none of {', '.join(plugins())}")
+        known = ", ".join(plugins())
+        faults.append(f"protocol: {_through_gateway(protocol) or f'{protocol!r} is none of {known}'}")
         protocol = None
     if not text:
         faults.append("endpoint: an address is missing, such as http://127.0.0.1:8080")
@@ -87,11 +89,27 @@ def _address(text: str, protocol: str | None, faults: list[str]) -> dict[str, An
         return {}
     found = schemes().get(parts.scheme)
     if found is None:
-        faults.append(f"endpoint: {parts.scheme}:// is none of {', '.join(f'{name}://' for name in schemes())}")
+        known = ", ".join(f"{name}://" for name in schemes())
+        faults.append(f"endpoint: {_through_gateway(parts.scheme) or f'{parts.scheme}:// is none of {known}'}")
         return {}
     spoken, scheme = found
     faults += [f"endpoint: {fault}" for fault in _address_faults(text, parts, spoken, protocol)]
     return {**scheme._asdict(), "protocol": spoken, "host": host, "port": scheme.port if port is None else port}
+
+
+def is_server(scheme: str) -> bool:
+    """Return whether addresses with this scheme are of servers, also of those that are read through a gateway."""
+    return scheme in schemes() or scheme in _GATEWAYS
+
+
+def _through_gateway(scheme: str) -> str:
+    """Return the way to read from a server whose protocol has no client here; "" if none is known."""
+    if scheme not in _GATEWAYS:
+        return ""
+    return (
+        f"{scheme}:// is read through a gateway: run `penstock serve --config {_GATEWAYS[scheme]}` with that server's "
+        "address in the file, and use the gateway's endpoint, http://127.0.0.1:8080"
+    )
 
 
 def _plain(protocol: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Records in envelopes, in which a gateway stores what S3P and segments cannot hold (docs/loss.md, "The envelope")."""
+"""Records in envelopes, in which a gateway stores what segments cannot hold (docs/loss.md, "The envelope")."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ under the protocol's name (option `protocol`). The built-in protocols are regist
 `clients/<protocol>/plugin.py`; no other module has a list of protocols.
 
 All plug-ins are loaded when the first address is parsed, in each of Spark's processes: a module with a plug-in imports
-the client inside the function that opens it (the three built-in clients together take 0.45 s).
+the client inside the function that opens it (the built-in clients together take 0.45 s).
 """
 
 from __future__ import annotations
@@ -141,8 +141,6 @@ class ClientPlugin:
     (option `envelopes`)."""
     appends: Deduplication | None = None
     """The way in which the sink writes; None if it does not."""
-    no_appends: str = "it has no conditional appends, so rows would be duplicated when Spark repeats a task"
-    """The reason why the sink does not write, as the end of a sentence."""
     limits: AppendLimits = _USUAL
     """Of the sink's appends."""
     check_basin: Callable[[str], None] | None = None

@@ -56,12 +56,13 @@ class SourceSettings(_Table, frozen=True, kw_only=True):
     """A server and some of its streams."""
 
     endpoint: Annotated[
-        str, _key("Server: http(s)://, s3p(s)://, segment(s):// or pravega(s):// and HOST:PORT; empty: none.")
+        str, _key("Server: http(s)://, segment(s)://, pravega(s):// or durable(s):// and HOST:PORT; empty: none.")
     ] = ""
     streams: Annotated[
         tuple[str, ...],
         _key(
-            'Streams by name or pattern: "penstock/orders", "penstock/*"; for S3P "orders". Empty: no streams are read.'
+            'Streams by name or pattern: "penstock/orders", "penstock/*"; for Durable Streams "orders". Empty: no '
+            "streams are read."
         ),
     ] = ()
     options: Annotated[

@@ -37,9 +37,9 @@ block all.
   the store accepts each number once, and reports the last one. Rows are not compared there, only counted.
 * Nor does Durable Streams need them. The writer is an idempotent producer, its epoch the batch, its sequence the row.
   A server counts requests and not messages, so each row is a request of its own.
-* S3P supports neither and is refused. A gateway that stores streams itself takes the rows over S2S, and its S3P clients
-  read them: with `headers = "drop"` under `[listeners.s3p.loss]` (docs/loss.md), as markers are headers. The same holds
-  for segment clients that read what was written over S2S.
+* A gateway that stores streams itself takes the rows over S2S, and its S3P clients read them: with `headers = "drop"`
+  under `[listeners.s3p.loss]` (docs/loss.md), as markers are headers. The same holds for segment clients that read what
+  was written over S2S. A gateway before an S3P server refuses the rows: that server has no conditional appends.
 
 **Names.** `sink` names the sink: a streaming query's id by default; a batch job that may be repeated sets `sink` and
 `batch` (an increasing number), and a second run of the same pair appends nothing. One sink is one query, or one job

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import is_command
+from penstock_codecs.model import Header, is_command
 from penstock_spark.clients.base import ReadPosition, StreamClient
 from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.entries import (
@@ -21,6 +21,7 @@ from penstock_spark.sink.entries import (
     touched,
 )
 from penstock_spark.sink.failures import SinkFailed
+from penstock_spark.sink.marker import MARKER
 from penstock_spark.source.selection import LEDGERS
 
 __all__ = ["Ledger", "ledger_name", "stream_end"]
@@ -32,6 +33,8 @@ class Ledger:
 
     `patience`: makes the limit for retrying an append; a doubled entry does no harm. All methods raise OperationFailed
     with the server's message, and SinkFailed if the ledger belongs to another query.
+
+    An entry has a header, as each append of rows has: if the server does not keep it, stored rows could not be found.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Ledger:
         self._patience = patience
         self._partition = partition
         self._next: int | None = None
+        self._keeps_headers = True  # the newest entry that was read has its header
         self._counted: dict[int, dict[int, RowTally]] = {}  # by batch and partition, of batches not committed yet
         self.opened = False
         """True if the driver of a one-off job created it."""
@@ -74,8 +78,10 @@ class Ledger:
             try:
                 for rows in self._client.read(self._stream, ReadPosition(self._next), tail):
                     for index, body in enumerate(rows.columns.bodies):
-                        if not is_command(rows.columns.headers.get(index, ())):
+                        headers = rows.columns.headers.get(index, ())
+                        if not is_command(headers):
                             self._take(body, rows.columns.seq_nums[index])
+                            self._keeps_headers = bool(headers)
                     self._next = rows.next.seq_num
             except OperationFailed as error:
                 first = self._client.first(self._stream).seq_num
@@ -87,13 +93,19 @@ class Ledger:
         """Return the streams' ends before any attempt at this batch and partition appended rows to them.
 
         Ends that the ledger lacks are requested from the streams (0 for one that does not exist) and entered. The first
-        entry is valid for all attempts. Raises SinkFailed if the batch was committed meanwhile.
+        entry is valid for all attempts. Raises SinkFailed if the batch was committed meanwhile, or if the server drops
+        headers.
         """
         known = self.touched.get((batch, partition), {})
         ends = {stream: stream_end(self._client, stream).seq_num for stream in streams if stream not in known}
-        if ends:
-            self.enter(touched(self._query, batch, partition, ends))
+        if ends or not self._keeps_headers:
+            self.enter(touched(self._query, batch, partition, ends or known))
             self.look()
+            if not self._keeps_headers:
+                raise SinkFailed(
+                    f"{self._stream}: the server does not keep headers, by which the sink finds rows that are stored. "
+                    'For a server behind a gateway, set headers = "envelope" in [backs.NAME.loss]'
+                )
             self.check(batch)
         if self.committed == batch:
             raise SinkFailed(f"{self._stream}: batch {batch} was committed while this attempt at it ran")
@@ -155,7 +167,7 @@ class _Append:
     def __call__(self) -> int:
         appender = self._client.appender(self._stream)
         try:
-            appender.append([self._body], {}, None, None)
+            appender.append([self._body], {0: (Header(MARKER, b"ledger"),)}, None, None)
             end = appender.flush()
         finally:
             appender.close()

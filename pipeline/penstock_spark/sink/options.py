@@ -122,7 +122,7 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
 def _against_protocol(given: Mapping[str, str], values: Mapping[str, Any], plugin: ClientPlugin) -> list[str]:
     """Return what the protocol lacks, or needs. An option with an invalid value counts as set."""
     if plugin.appends is None:
-        return [f"endpoint: {plugin.no_appends}"]
+        return ["endpoint: it has no conditional appends, so rows would be duplicated when Spark repeats a task"]
     stream = values["stream"]
     if plugin.basins and stream is not None and not all(stream.partition("/")):
         return [f"stream: {stream!r} is not a stream: expected `basin/stream`"]

@@ -15,7 +15,6 @@ T is a time in ISO 8601 with its time zone, or ms since 1970. A JSON object sets
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -41,7 +40,6 @@ __all__ = [
 ALL: Final = "*"
 """Key for the streams that a JSON object does not name."""
 _WORDS: Final = ("earliest", "latest")
-_ORDERED: Final = re.compile(r"\d+(-\d+)?", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -151,10 +149,10 @@ def microseconds(time: datetime) -> int:
 _VALUES: Final[dict[str, Callable[[str], int]]] = {"seq_num": _whole, "timestamp": _milliseconds, "offset": _whole}
 
 
-def order(mark: ReadPosition) -> tuple[int, ...]:
+def order(mark: ReadPosition) -> int:
     """Return a sort key for places of one stream, even if their numbers were counted from different beginnings, as far
     as the places have an order (`ReadPosition`)."""
-    return tuple(map(int, mark.place.split("-"))) if _ORDERED.fullmatch(mark.place) else (mark.seq_num,)
+    return int(mark.place) if mark.place.isascii() and mark.place.isdecimal() else mark.seq_num
 
 
 def resolve_bound(client: StreamClient, stream: str, bound: Bound) -> ReadPosition:

@@ -11,10 +11,11 @@
 | batch and streaming readers; the size of a micro-batch | `batch`, `streaming`, `following` |
 | records lost before they were read | `loss` |
 
-A checkpoint's offset is `{stream: [sequence number of the next record, identity]}` (S3P: `[number, place]`, segments:
-`[number, place, identity]`; an identity is a digest of the data before the place, see `StreamClient.identity`), so that
-a query restarted from its checkpoint reads exactly what it would have read. If records needed after a restart are gone
-(trimmed, stream deleted), the query fails, or skips them with a warning if `fail_on_data_loss` is false.
+A checkpoint's offset is `{stream: [sequence number of the next record, identity]}` (segments: `[number, place,
+identity]`, Durable Streams: `[number, place]`; an identity is a digest of the data before the place, see
+`StreamClient.identity`), so that a query restarted from its checkpoint reads exactly what it would have read. If
+records needed after a restart are gone (trimmed, stream deleted), the query fails, or skips them with a warning if
+`fail_on_data_loss` is false.
 
 A batch DataFrame reads what existed when it was first used: Spark keeps its plan. Call `load()` again to read newer
 records.

@@ -1,7 +1,7 @@
 """The streams of a streaming query: their names, their ends, and the query's position in each.
 
-If a sequence number is a place (S2), one request per stream finds its end, and the rest is arithmetic. Otherwise (S3P,
-segments) only reading finds it, so nothing is looked up that is not needed.
+If a sequence number is a place (S2), one request per stream finds its end, and the rest is arithmetic. Otherwise
+(segments, Durable Streams) only reading finds it, so nothing is looked up that is not needed.
 
 `admit` divides a limited micro-batch among the streams.
 """

@@ -2,8 +2,7 @@
 
 A stream that was deleted and created again is recognized by its end, if that is before the position reached, or else by
 the data before that position (`StreamClient.identity`): two segments with the same bytes there cannot be told apart.
-S3P's identifiers are times, so there the new stream's records follow those of the old one. In Durable Streams only the
-end tells.
+In Durable Streams only the end tells.
 """
 
 from __future__ import annotations

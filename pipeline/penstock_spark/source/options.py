@@ -16,7 +16,7 @@ __all__ = ["SOURCE_OPTIONS", "SourceOptions", "source_options"]
 
 SOURCE_OPTIONS: Final = (
     Option("basin", text, None, "the basin (for segments: the scope) of streams named without one"),
-    Option("stream", text, None, "name of a stream, `basin/stream`; for S3P and Durable Streams the name alone"),
+    Option("stream", text, None, "name of a stream, `basin/stream`; for Durable Streams the name alone"),
     Option("streams", read_names, (), "names of streams, separated by commas or as a JSON array"),
     Option(
         "stream_pattern",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamReader", "WrongCheckpoint", "read_offset", "write_offset"]
 
-_PLACE: Final = re.compile(r"\d+(-\d+)?|[!-~]*,[!-~]*", re.ASCII)
+_PLACE: Final = re.compile(r"\d+|[!-~]*,[!-~]*", re.ASCII)
 """See `ReadPosition.place`."""
 _IDENTITY: Final = re.compile(r"(\d{1,6}:)?[0-9a-f]{24}", re.ASCII)
 

@@ -6,9 +6,10 @@ import pickle
 from pathlib import Path
 
 import pytest
+from support.spark.gateways import serve_command
 
 from penstock_codecs.compression import Compression
-from penstock_spark.clients.endpoint import Endpoint, EndpointError, parse_endpoint
+from penstock_spark.clients.endpoint import Endpoint, EndpointError, is_server, parse_endpoint
 
 
 @pytest.mark.parametrize(
@@ -17,9 +18,9 @@ from penstock_spark.clients.endpoint import Endpoint, EndpointError, parse_endpo
         ("http://gateway", {}, Endpoint("s2s", "gateway", 80)),
         ("https://gateway:8443/", {}, Endpoint("s2s", "gateway", 8443, tls=True)),
         ("127.0.0.1:8080", {}, Endpoint("s2s", "127.0.0.1", 8080)),
-        ("127.0.0.1", {"protocol": "s3p"}, Endpoint("s3p", "127.0.0.1", 7500)),
+        ("127.0.0.1", {"protocol": "durable"}, Endpoint("durable", "127.0.0.1", 4437)),
         ("[::1]:9", {"protocol": "segment"}, Endpoint("segment", "::1", 9)),
-        ("s3ps://h", {}, Endpoint("s3p", "h", 7500, tls=True)),
+        ("durables://h", {}, Endpoint("durable", "h", 4437, tls=True)),
         ("segments://h", {"protocol": "segment"}, Endpoint("segment", "h", 12345, tls=True)),
         ("pravega://h", {}, Endpoint("segment", "h", 9090, directory=True)),
         ("pravegas://h:1", {}, Endpoint("segment", "h", 1, tls=True, directory=True)),
@@ -48,10 +49,10 @@ def test_what_addresses_mean(text: str, options: dict[str, str], expected: Endpo
         ("http://h/v1", {}, ["'/v1' behind the host"]),
         ("http://me:secret@h", {}, ["a token goes into option `token_file`"]),
         ("http://a b", {}, ["'a b' is no host"]),
-        ("s3p://{basin}.h", {}, ["s3p has no hosts with '{basin}.'"]),
+        ("durable://{basin}.h", {}, ["durable has no hosts with '{basin}.'"]),
         ("http://x.{basin}.h", {}, ["'x.{basin}.h' is no host"]),
-        ("http://h", {"protocol": "s3p"}, ["http:// is not s3p"]),
-        ("http://h", {"protocol": "tcp"}, ["protocol: 'tcp' is none of durable, s2s, s3p, segment"]),
+        ("http://h", {"protocol": "segment"}, ["http:// is not segment"]),
+        ("http://h", {"protocol": "tcp"}, ["protocol: 'tcp' is none of durable, s2s, segment"]),
         ("https://h", {"ca_file": "/nowhere/ca.pem"}, ["ca_file: cannot read /nowhere/ca.pem: No such file"]),
         ("http://h", {"ca_file": __file__}, ["ca_file: the endpoint is without TLS"]),
         ("https://h", {"key_file": __file__}, ["key_file: a key without certificate_file"]),
@@ -72,6 +73,31 @@ def test_every_fault_is_named(text: str, options: dict[str, str], faults: list[s
     assert len(raised.value.faults) == len(faults)
     for fault, expected in zip(raised.value.faults, faults, strict=True):
         assert expected in fault
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "key"),
+    [
+        ("s3p://127.0.0.1:7500", {}, "endpoint"),
+        ("s3ps://legacy", {}, "endpoint"),
+        ("127.0.0.1:7500", {"protocol": "s3p"}, "protocol"),
+    ],
+)
+def test_an_s3p_server_is_refused_with_the_way_to_read_it(text: str, options: dict[str, str], key: str) -> None:
+    with pytest.raises(EndpointError) as raised:
+        parse_endpoint(text, options)
+    (fault,) = raised.value.faults
+    assert fault.startswith(f"{key}: s3p")
+    assert f"run `{serve_command()}` with that server's address in the file" in fault
+    assert fault.endswith("use the gateway's endpoint, http://127.0.0.1:8080")
+
+
+def test_a_server_that_is_refused_is_no_path() -> None:
+    """Else a view of its stream would be looked for among the recordings."""
+    assert [scheme for scheme in ("http", "durable", "s3p", "s3ps", "hdfs", "s3a") if not is_server(scheme)] == [
+        "hdfs",
+        "s3a",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -112,5 +138,5 @@ def test_tokens_come_from_files_and_variables_and_are_not_shown(
 
 
 def test_an_endpoint_says_its_address() -> None:
-    for text in ("http://h:1", "https://[::1]:2", "s3p://h:3", "segments://h:4", "pravega://h:5", "pravegas://h:6"):
+    for text in ("http://h:1", "https://[::1]:2", "durable://h:3", "segments://h:4", "pravega://h:5", "pravegas://h:6"):
         assert str(parse_endpoint(text)) == text

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-MODULES = {"http": "s2", "s3p": "s3p", "segment": "segment"}
+MODULES = {"http": "s2", "durable": "durable", "segment": "segment"}
 PROGRAM = """
 import sys
 from penstock_spark.clients import open_client
 from penstock_spark.clients.endpoint import parse_endpoint
 import penstock_spark.source.datasource
 def loaded():
-    return [name for name in ("s2", "s3p", "segment") if f"penstock_spark.clients.{{name}}.client" in sys.modules]
+    return [name for name in ("s2", "durable", "segment") if f"penstock_spark.clients.{{name}}.client" in sys.modules]
 assert not loaded(), loaded()
 assert "penstock_spark.sink.writer" not in sys.modules
 open_client(parse_endpoint("{scheme}://127.0.0.1:1")).close()

@@ -1,4 +1,4 @@
-"""The clients of S3P and of segments with servers that others wrote."""
+"""The client of segments with servers that others wrote."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from support.real_backs import LOOPBACK, PravegaStandalone, S3PReference
-from support.s3p.client import S3PClient
+from support.real_backs import LOOPBACK, PravegaStandalone
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_proto import pravega_controller_pb2 as pb
@@ -119,23 +118,3 @@ def test_a_real_controller_lists_streams_of_several_segments(pravega: PravegaSta
                 appender.flush()
             expected = [] if stream == "listed/scaled" else [stream.encode()]
             assert bodies(client, stream, ReadPosition(0, "0"), client.tail(stream)) == expected
-
-
-def test_the_s3p_reference_server() -> None:
-    with S3PReference() as server, closing(open_client(Endpoint("s3p", *server.address))) as client:
-        assert client.create("stream")
-        assert not client.create("stream")
-        with S3PClient(server.address) as writer:
-            for start in range(0, 5000, 500):
-                writer.append("stream", *BODIES[start : start + 500], ID=1000 + start // 1000)
-        tail = client.tail("stream")
-        assert tail == ReadPosition(5000, "1004-1000")
-        assert client.last_timestamp("stream") == 1004
-        assert client.at_timestamp("stream", 1002) == ReadPosition(2000, "1002-0")
-        assert bodies(client, "stream", client.first("stream"), tail) == BODIES
-        client.trim("stream", ReadPosition(2500, "1002-500"))
-        assert bodies(client, "stream", ReadPosition(2500, "1002-500"), tail) == BODIES[2500:]
-        code = failure_of(lambda: bodies(client, "stream", ReadPosition(2400, "1002-400"), tail))
-        assert code is FailureCode.RANGE_NOT_SATISFIABLE
-        client.delete("stream")
-        assert failure_of(lambda: client.tail("stream")) is FailureCode.STREAM_NOT_FOUND

@@ -1,8 +1,7 @@
-"""S3P, segments and controllers over TLS."""
+"""Segments and controllers over TLS."""
 
 from __future__ import annotations
 
-import ssl
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +9,9 @@ from uuid import uuid4
 
 import pytest
 from support.process import BASIN, CONFIG, running_gateway
-from support.scripted_servers import s3p_server
 from support.tls.certificates import needs_openssl, self_signed
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import RecordId
-from penstock_codecs.s3p import ReadRecords, Records
 from penstock_spark.clients import Endpoint, ReadPosition, open_client
 
 pytestmark = needs_openssl
@@ -45,24 +41,6 @@ def test_events_over_tls(tmp_path: Path) -> None:
             ] == BODIES
         refused(replace(endpoint, ca_file=None), "certificate is not trusted", FailureCode.AUTHN)
         refused(replace(endpoint, tls=False, recover_seconds=0.0), "pravega://", FailureCode.UNAVAILABLE)
-
-
-def test_s3p_over_tls(tmp_path: Path) -> None:
-    certificate, key = self_signed(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    stored = [(RecordId(1, n), body) for n, body in enumerate(BODIES)]
-
-    def answer(command: ReadRecords) -> Records:
-        return Records.of([pair for pair in stored if pair[0] >= command.min_id][: command.count])
-
-    with s3p_server(answer, context) as server:
-        endpoint = Endpoint("s3p", "127.0.0.1", server.port, tls=True, ca_file=certificate, connect_seconds=2.0)
-        with closing(open_client(endpoint)) as client:
-            read = client.read("s", client.first("s"), client.tail("s"))
-            assert [body for rows in read for body in rows.columns.bodies] == BODIES
-        refused(replace(endpoint, ca_file=None), "certificate is not trusted", FailureCode.AUTHN)
-        refused(replace(endpoint, tls=False, recover_seconds=0.0), "s3p://", FailureCode.UNAVAILABLE)
 
 
 def refused(endpoint: Endpoint, text: str, code: FailureCode) -> None:

@@ -21,7 +21,7 @@ BIG = 12 << 20
 def _talking_to(serve: Callable[[socket.socket], None], request_seconds: float = 10.0) -> Iterator[BlockingTransport]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         transport = BlockingTransport(
-            Endpoint("s3p", "127.0.0.1", listener.getsockname()[1], request_seconds=request_seconds)
+            Endpoint("segment", "127.0.0.1", listener.getsockname()[1], request_seconds=request_seconds)
         )
         near, _ = listener.accept()
 

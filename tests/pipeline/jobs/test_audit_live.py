@@ -1,4 +1,4 @@
-"""One stream of a real gateway, read through two protocols."""
+"""One stream of a real gateway, read from it and through a gateway before its S3P listener."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-STREAM = "audited-live"
 _BATCH = 1_000
 
 
-def _fill(gateway: GatewayProcess, records: int) -> None:
+def _fill(gateway: GatewayProcess, stream: str, records: int) -> None:
     client = open_client(parse_endpoint(gateway.s2_url))
-    client.create(f"penstock/{STREAM}")
-    appender = client.appender(f"penstock/{STREAM}")
+    client.create(stream)
+    appender = client.appender(stream)
     for start in range(0, records, _BATCH):
         bodies = [b"record %d" % number for number in range(start, min(start + _BATCH, records))]
         appender.append(bodies, {}, None, start)
@@ -39,13 +38,15 @@ def _load(spark: SparkSession, endpoint: str, stream: str) -> DataFrame:
 
 
 @pytest.mark.parametrize("records", [2_000, pytest.param(200_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
-def test_s2s_and_s3p_give_the_same_stream(spark: SparkSession, gateway: GatewayProcess, records: int) -> None:
-    _fill(gateway, records)
-    left = _load(spark, gateway.s2_url, f"penstock/{STREAM}")
-    right = _load(spark, f"s3p://127.0.0.1:{gateway.s3p_port}", STREAM)
+def test_a_gateway_before_an_s3p_server_gives_the_same_stream(
+    spark: SparkSession, gateway: GatewayProcess, s3p_gateway: GatewayProcess, records: int
+) -> None:
+    stream = f"penstock/audited-live-{records}"
+    _fill(gateway, stream, records)
+    left, right = (_load(spark, one.s2_url, stream) for one in (gateway, s3p_gateway))
     same = audit(left, right, also=["timestamp"])
     (row,) = same.verdicts.collect()
     same.close()
-    assert (row.stream, row.right_stream, row.verdict) == (f"penstock/{STREAM}", STREAM, "equal")
+    assert (row.stream, row.right_stream, row.verdict) == (stream, stream, "equal")
     assert row.left_records == row.right_records == records
     assert row.left_digest == row.right_digest

@@ -70,8 +70,8 @@ def test_wrong_options_are_all_named(given: dict[str, str], streaming: bool, fau
         assert found.startswith(expected)
 
 
-def test_s3p_is_refused_and_why_is_said() -> None:
-    with pytest.raises(WrongOptions, match="rows would be duplicated when Spark repeats a task; write over S2S"):
+def test_an_s3p_server_is_refused() -> None:
+    with pytest.raises(WrongOptions, match="s3p:// is read through a gateway"):
         read_settings({"endpoint": "s3p://127.0.0.1:1", "stream": "orders/a"}, streaming=False)
 
 

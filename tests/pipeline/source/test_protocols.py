@@ -27,12 +27,12 @@ _numbers = itertools.count()
 
 PROTOCOLS = {
     "s2s": ("http://127.0.0.1:{0.s2_port}", BASIN + "/{}"),
-    "s3p": ("s3p://127.0.0.1:{0.s3p_port}", "{}"),
+    "s3p": ("http://127.0.0.1:{0.s2_port}", BASIN + "/{}"),
     "segment": ("segment://127.0.0.1:{0.segment_port}", BASIN + "/{}"),
     "durable": ("durable://127.0.0.1:{0.durable_port}", "{}"),
     "controller": ("pravega://127.0.0.1:{0.controller_port}", BASIN + "/{}"),
 }
-"""Addresses, and what a stream is called."""
+"""Addresses, and what a stream is called. "s3p": of a gateway before the S3P listener of the one with the streams."""
 
 each = pytest.mark.parametrize("protocol", PROTOCOLS)
 stamped = pytest.mark.parametrize("protocol", ["s2s", "s3p"])
@@ -43,6 +43,14 @@ def client(gateway: GatewayProcess) -> Iterator[StreamClient]:
     client = open_client(parse_endpoint(gateway.s2_url))
     yield client
     client.close()
+
+
+@pytest.fixture
+def served(request: pytest.FixtureRequest) -> GatewayProcess:
+    """The gateway that Spark reads from over the protocol of a test."""
+    protocol = request.node.callspec.params["protocol"]
+    gateway: GatewayProcess = request.getfixturevalue("s3p_gateway" if protocol == "s3p" else "gateway")
+    return gateway
 
 
 @pytest.fixture
@@ -92,19 +100,19 @@ def expected(start: int, end: int, origin: int = 0) -> list[tuple[int, bytes]]:
 
 
 @each
-def test_bounds_by_number(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
+def test_bounds_by_number(served: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
     fill(client, name, 1000)
     fill(client, name, 500)
-    assert batch(gateway, protocol, name) == expected(0, 1500)
-    assert batch(gateway, protocol, name, start="seq_num:1200", end="seq_num:1300") == expected(1200, 1300)
-    assert batch(gateway, protocol, name, start="seq_num:650", end="seq_num:5000") == expected(650, 1500)
+    assert batch(served, protocol, name) == expected(0, 1500)
+    assert batch(served, protocol, name, start="seq_num:1200", end="seq_num:1300") == expected(1200, 1300)
+    assert batch(served, protocol, name, start="seq_num:650", end="seq_num:5000") == expected(650, 1500)
 
 
 @stamped
-def test_bounds_by_time(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
+def test_bounds_by_time(served: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
     fill(client, name, 1000)
     bounds = {"start": "timestamp:1100", "end": "timestamp:1970-01-01T00:00:01.900Z"}
-    assert batch(gateway, protocol, name, **bounds) == expected(100, 900)
+    assert batch(served, protocol, name, **bounds) == expected(100, 900)
 
 
 @pytest.mark.parametrize("protocol", ["segment", "controller"])
@@ -116,11 +124,11 @@ def test_bounds_by_offset(gateway: GatewayProcess, client: StreamClient, name: s
 
 
 @each
-def test_micro_batches(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
+def test_micro_batches(served: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
     fill(client, name, 1000)
 
     def reader() -> StreamReader:
-        made = source(gateway, protocol, name).streamReader(SCHEMA)
+        made = source(served, protocol, name).streamReader(SCHEMA)
         assert isinstance(made, StreamReader)
         return made
 
@@ -144,9 +152,9 @@ def test_micro_batches(gateway: GatewayProcess, client: StreamClient, name: str,
 
 
 @each
-def test_what_was_trimmed(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
+def test_what_was_trimmed(served: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
     fill(client, name, 1000)
-    reader = source(gateway, protocol, name).streamReader(SCHEMA)
+    reader = source(served, protocol, name).streamReader(SCHEMA)
     assert isinstance(reader, StreamReader)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
@@ -156,7 +164,7 @@ def test_what_was_trimmed(gateway: GatewayProcess, client: StreamClient, name: s
         pass
     with pytest.raises(DataLost, match=r"was trimmed: records from 0 .*up to 400"):
         rows(reader, planned)
-    lenient = source(gateway, protocol, name, fail_on_data_loss="false").streamReader(SCHEMA)
+    lenient = source(served, protocol, name, fail_on_data_loss="false").streamReader(SCHEMA)
     assert isinstance(lenient, StreamReader)
     assert rows(lenient, planned) == expected(400, 1000)
     reader.stop()
@@ -170,9 +178,11 @@ def test_patterns(gateway: GatewayProcess, client: StreamClient, name: str, prot
     assert found == expected(0, 5)
 
 
-@pytest.mark.parametrize("protocol", ["s3p", "segment"])
-def test_envelopes(gateway: GatewayProcess, name: str, protocol: str) -> None:
-    """Records that a gateway put into envelopes are unwrapped."""
+@pytest.mark.parametrize(("protocol", "given"), [("s3p", {}), ("segment", {"envelopes": "true"})])
+def test_envelopes(
+    gateway: GatewayProcess, served: GatewayProcess, name: str, protocol: str, given: dict[str, str]
+) -> None:
+    """Records in envelopes are unwrapped: by the source, or by the gateway before an S3P server."""
     from penstock_codecs.envelope import wrap
 
     address, spelled = PROTOCOLS["s2s"]
@@ -184,7 +194,7 @@ def test_envelopes(gateway: GatewayProcess, name: str, protocol: str) -> None:
     appender.flush()
     appender.close()
     writer.close()
-    reader = source(gateway, protocol, name, envelopes="true").reader(SCHEMA)
+    reader = source(served, protocol, name, **given).reader(SCHEMA)
     (found,) = (one for partition in reader.partitions() for one in reader.read(partition))
     assert [row["headers"] for row in found.to_pylist()] == [[{"name": b"n", "value": b"v"}], []]  # type: ignore[union-attr]
     assert [row["body"] for row in found.to_pylist()] == [b"x", b"plain"]  # type: ignore[union-attr]

@@ -105,7 +105,8 @@ def test_every_fault_is_named() -> None:
         ({"streams": '["b/s", 5]'}, "a name is missing or not a string"),
         ({"streams": "b/s,,b/t"}, "a name is missing or not a string"),
         ({"stream": "b/s", "envelopes": "true"}, "s2s carries headers, so it has no envelopes"),
-        ({"endpoint": "s3p://127.0.0.1:1", "stream_pattern": "*"}, "s3p cannot list streams"),
+        ({"endpoint": "durable://127.0.0.1:1", "stream_pattern": "*"}, "durable cannot list streams"),
+        ({"endpoint": "s3p://127.0.0.1:1", "stream": "s"}, "s3p:// is read through a gateway"),
         ({"endpoint": "segment://127.0.0.1:1", "stream": "s/s", "end": "timestamp:5"}, "segment has no timestamp"),
         ({"stream": "b/s", "token_file": "/does/not/exist"}, "token_file"),
     ],
@@ -115,8 +116,8 @@ def test_what_cannot_be_used(given: dict[str, str], fault: str) -> None:
     assert fault in found
 
 
-def test_s3p_streams_have_names_alone() -> None:
-    assert source_options({"endpoint": "s3p://h:1", "stream": "s"}).selection.names == ("s",)
+def test_durable_streams_have_names_alone() -> None:
+    assert source_options({"endpoint": "durable://h:1", "stream": "s"}).selection.names == ("s",)
 
 
 def test_the_token_is_shown_nowhere() -> None:

@@ -1,1 +1,0 @@
-"""The S3P client for the source and the jobs."""
