@@ -7,8 +7,7 @@ import pytest
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.s2.client import S2Client
 from support.s3p.client import S3PClient
-from support.segment.client import Address, DraftSocket, ReleasedSocket, SegmentSocket
-from support.segment.draft_shapes import make_segments
+from support.segment.client import Address, DraftSocket, ReleasedSocket
 
 _numbers = itertools.count()
 
@@ -92,19 +91,6 @@ def released_socket(segment_address: Address) -> Callable[..., ReleasedSocket]:
 def draft_socket(segment_address: Address) -> Callable[..., DraftSocket]:
     """Opens connections in the draft dialect."""
     return lambda **options: DraftSocket(segment_address, **options)
-
-
-@pytest.fixture
-def raw_socket(segment_address: Address) -> Callable[[], SegmentSocket]:
-    """Opens connections on which nothing was said, and whose client understands released replies."""
-    return lambda: SegmentSocket(segment_address)
-
-
-@pytest.fixture(scope="session")
-def draft_segments(gateway: GatewayProcess) -> None:
-    """Creates the other segments that the shapes of draft blocks need (`support.segment.draft_shapes`)."""
-    with DraftSocket(("127.0.0.1", gateway.segment_port)) as client:
-        make_segments(client)
 
 
 @pytest.fixture

@@ -89,6 +89,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
         "EndAppendBlock is not allowed before the rest of EndAppendBlock",
     ),
     "a reply in parts": (raw(*draft.partials(draft.DataAppended(WRITER, 1), [9])), "is not for the client to send"),
+    "Hello": (raw(released.Hello(16, 5)), "unknown message type -127"),
     "a released message": (raw(released.ConditionalCheckFailed(WRITER, 1)), "unknown message type 8"),
     "unknown": (raw(b"\0\0\0\x63\0\0\0\0"), r"unknown message type 99 \(byte 29\)"),
     "too long": (raw(b"\0\0\0\x64\1\0\0\0"), r"KeepAlive of 16777216 bytes, at most 16777215 .* \(byte 33\)"),

@@ -23,6 +23,7 @@ from penstock_codecs.segment import (
     SegmentMessage,
     SegmentServer,
     append_messages,
+    draft,
     join_events,
     released,
 )
@@ -194,6 +195,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "padding": (joined(released.Padding(1)), "Padding is not allowed outside an append"),
     "a partial event": (joined(released.PartialEvent(b"")), "PartialEvent is not allowed outside an append"),
     "a reply": (joined(released.SegmentSealed(1, "s")), "SegmentSealed is not for the client to send"),
+    "a draft message": (joined(draft.SetupAppend(OTHER, "s")), "SetupAppend.writer_id: 16 bytes are needed"),
     "unknown": (b"\0\0\0\x0d\0\0\0\0", r"unknown message type 13 \(byte 55\)"),
     "negative length": (b"\0\0\0\x64\xff\xff\xff\xff", r"KeepAlive of -1 bytes, at most 16777215 are .* \(byte 59\)"),
     "too long": (b"\0\0\0\x64\1\0\0\0", "KeepAlive of 16777216 bytes, at most 16777215"),

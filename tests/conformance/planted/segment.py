@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from conformance.planted.faults import Faults
 from msgspec.structs import astuple, replace
@@ -15,7 +16,9 @@ from penstock_codecs.limits import MIB
 from penstock_codecs.segment import SegmentMessage, TableEntry, draft, encode
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, decode_body
 from penstock_codecs.segment.released import (
+    AppendBlockEnd,
     AppendSetup,
+    ConditionalAppend,
     ConditionalCheckFailed,
     CreateSegment,
     DataAppended,
@@ -23,6 +26,7 @@ from penstock_codecs.segment.released import (
     KeepAlive,
     NoSuchSegment,
     ReadSegment,
+    ReadTableEntries,
     ReadTableKeys,
     SegmentAlreadyExists,
     SegmentAttributeUpdated,
@@ -31,12 +35,15 @@ from penstock_codecs.segment.released import (
     SegmentIsSealed,
     SegmentPolicyUpdated,
     SegmentRead,
+    SegmentsBatchMerged,
     StreamSegmentInfo,
     TableEntriesDeltaRead,
     TableEntriesUpdated,
     TableKeyBadVersion,
     TableRead,
+    TableSegmentInfo,
     TableSegmentNotEmpty,
+    UpdateTableEntries,
 )
 
 __all__ = ["DRAFT", "SEGMENT"]
@@ -103,10 +110,27 @@ def _damaged_values(entries: tuple[TableEntry, ...]) -> tuple[TableEntry, ...]:
     return tuple(replace(one, value=damaged(one.value)) for one in entries)
 
 
-def _of_an_earlier_client(frame: bytes) -> bool:
-    """Return whether a frame is a CreateSegment that leaves out its last field."""
-    message = _decoded(CreateSegment, frame)
-    return message is not None and len(frame) < len(b"".join(encode(message)))
+def _leaves_out(kind: type[SegmentMessage]) -> Callable[[bytes], bool]:
+    """Return a check whether a frame is a message of this kind that leaves out its last field."""
+
+    def is_short(frame: bytes) -> bool:
+        message = _decoded(kind, frame)
+        return message is not None and len(frame) < len(b"".join(encode(message)))
+
+    return is_short
+
+
+def _has_a_key_twice(frame: bytes) -> bool:
+    """Return whether a frame is an UpdateTableEntries with entries of the same key."""
+    message = _decoded(UpdateTableEntries, frame)
+    return message is not None and len({entry.key.key for entry in message.entries}) < len(message.entries)
+
+
+def _is_no_event(frame: bytes) -> bool:
+    """Return whether a frame is an AppendBlockEnd without AppendBlock, whose data does not begin like an event."""
+    message = _decoded(AppendBlockEnd, frame)
+    alone = message is not None and message.size_of_whole_events == len(message.data)
+    return alone and any(message.data[:4])
 
 
 DRAFT: Faults = {
@@ -115,9 +139,11 @@ DRAFT: Faults = {
         "messages partial block",
         {
             *("length-of-2-24", "unknown-type", "begin-within-a-partial", "middle-without-a-begin", "unknown-part"),
-            *("event-outside-a-block", "block-without-setup", "block-at-another-offset"),
+            *("event-outside-a-block", "block-without-setup", "block-at-another-offset", "hello-after-a-message"),
+            *("message-within-a-block", "end-at-another-offset", "block-of-a-stale-connection"),
         },
     ),
+    "segments begin at 0": (answering(StreamSegmentInfo, fields(start_offset=0)), "messages", {"released-requests"}),
     "KeepAlive is not answered": (
         answering(draft.KeepAlive, lambda _: None),
         "keep-alive partial",
@@ -132,6 +158,11 @@ DRAFT: Faults = {
         answering(draft.AppendSetup, fields(connection_offset_ack_level=5)),
         "setup",
         {"setup-of-a-new-connection-id", "setup-after-a-reconnect"},
+    ),
+    "events are acknowledged before they are complete": (
+        answering(draft.KeepAlive, lambda _: draft.DataAppended(UUID(int=0), 30)),
+        "block",
+        {"block-that-ends-in-a-partial"},
     ),
     "unknown segments are sealed": (
         answering(draft.NoSuchSegment, named(draft.SegmentIsSealed)),
@@ -148,7 +179,7 @@ DRAFT: Faults = {
         "setup block read",
         {
             *("setup-after-a-reconnect", "block-of-whole-events", "block-that-ends-in-a-partial"),
-            *("block-that-ends-early", "blocks-in-flight", "several-connection-ids"),
+            *("block-that-ends-early", "blocks-in-flight", "several-connection-ids", "block-of-a-stale-connection"),
             *("read-from-the-middle", "read-at-the-tail"),
         },
     ),
@@ -165,6 +196,7 @@ SEGMENT: Faults = {
         {
             *("unknown-type", "negative-length", "length-beyond-the-limit", "short-body"),
             *("versions-that-do-not-overlap", "stale-event-number", "writer-without-setup", "message-within-a-block"),
+            "end-of-another-writer",
         },
     ),
     "replies lose the request's id": (
@@ -172,11 +204,15 @@ SEGMENT: Faults = {
         "1.1 1.2",
         {"surplus-bytes", "messages-in-pieces", "hello-with-a-request", "request-ids"},
     ),
-    "fields are never left out": (
-        refusing(_of_an_earlier_client),
+    "replies about tables lose the request's id": (answering(TableRead, fields(request_id=7)), "1.2", {"request-ids"}),
+    "fields of new segments are never left out": (refusing(_leaves_out(CreateSegment)), "1.1", {"fields-left-out"}),
+    "fields of appends are never left out": (refusing(_leaves_out(AppendBlockEnd)), "1.1", {"fields-left-out"}),
+    "fields of conditional appends are never left out": (
+        refusing(_leaves_out(ConditionalAppend)),
         "1.1",
         {"fields-left-out"},
     ),
+    "fields of reads are never left out": (refusing(_leaves_out(ReadSegment)), "1.1", {"fields-left-out"}),
     "events are short": (refusing(lambda frame: len(frame) > MIB), "1.1", {"largest-event"}),
     "the versions are those of earlier servers": (
         answering(Hello, fields(high_version=4, low_version=3)),
@@ -193,6 +229,7 @@ SEGMENT: Faults = {
         "1.3 1.4 read-at-the-tail",
         {
             *("create-segment", "create-segment-again", "seal-segment", "truncate-segment", "merge-segments"),
+            *("merge-several-segments", "bytes-that-are-no-events"),
             *("append", "block-that-is-full", "block-with-padding", "block-with-a-partial-event", "appends-in-flight"),
             *("several-writers", "stale-event-number", "writer-without-setup"),
             *("conditional-append", "conditional-block", "read-at-the-tail"),
@@ -226,7 +263,10 @@ SEGMENT: Faults = {
     "values of tables are damaged": (
         answering(TableRead, fields(entries=_damaged_values)),
         "1.3",
-        {"update-and-read-a-table", "conditional-updates-of-a-table"},
+        {
+            *("update-and-read-a-table", "conditional-updates-of-a-table"),
+            *("update-of-a-key-twice", "remove-keys-of-a-table", "table-that-ends-elsewhere"),
+        },
     ),
     "versions of keys are not compared": (
         answering(TableKeyBadVersion, lambda one: TableEntriesUpdated(one.request_id, ())),
@@ -237,6 +277,27 @@ SEGMENT: Faults = {
         asking(ReadTableKeys, fields(continuation_token=b"")),
         "1.3",
         {"keys-of-a-table-by-pages"},
+    ),
+    "listings of entries begin again": (
+        asking(ReadTableEntries, fields(continuation_token=b"")),
+        "1.3",
+        {"entries-of-a-table-by-pages"},
+    ),
+    "a key may stand once in an update": (refusing(_has_a_key_twice), "1.3", {"update-of-a-key-twice"}),
+    "tables end anywhere": (
+        asking(UpdateTableEntries, fields(table_segment_offset=-1)),
+        "1.3",
+        {"table-that-ends-elsewhere"},
+    ),
+    "tables are empty": (
+        answering(TableSegmentInfo, fields(length=0)),
+        "1.3",
+        {"information-about-a-table", "table-that-ends-elsewhere"},
+    ),
+    "one segment of several is merged": (
+        answering(SegmentsBatchMerged, fields(sources=lambda sources: sources[:1])),
+        "1.3",
+        {"merge-several-segments"},
     ),
     "changes of a table are lost": (
         answering(TableEntriesDeltaRead, fields(entries=())),
@@ -253,6 +314,7 @@ SEGMENT: Faults = {
         "setup-of-a-new-writer",
         {"setup-of-a-new-writer"},
     ),
+    "events are stored only": (refusing(_is_no_event), "1.4", {"bytes-that-are-no-events"}),
     "the event before the last is forgotten": (
         answering(DataAppended, fields(previous_event_number=-1)),
         "1.4",
@@ -277,6 +339,11 @@ SEGMENT: Faults = {
         answering(SegmentRead, fields(end_of_segment=False)),
         "1.5",
         {"seal-ends-a-waiting-read", "end-of-a-sealed-segment"},
+    ),
+    "a sealed segment ends everywhere": (
+        answering(SegmentRead, fields(end_of_segment=True)),
+        "end-of-a-sealed-segment",
+        {"end-of-a-sealed-segment"},
     ),
     "reads out of range begin within it": (
         asking(ReadSegment, fields(offset=lambda offset: min(max(offset, 0), 9))),

@@ -30,7 +30,6 @@ from penstock_codecs.segment.layout import HEADER_BYTES
 Address = tuple[str, int]
 M = TypeVar("M", bound=SegmentMessage)
 UNKNOWN_WRITER = -(1 << 63)
-NO_ATTRIBUTE = -(1 << 63)
 WHOLE = 1 << 20
 """Number of bytes that a read asks for."""
 
@@ -75,10 +74,6 @@ class SegmentSocket:
         if event is PAUSED:
             raise EOFError("the server closed the connection")
         return event
-
-    def replies(self, count: int) -> list[Any]:
-        """Return the next `count` replies."""
-        return [self.reply() for _ in range(count)]
 
     def expect(self, kind: type[M], *events: Any) -> M:
         """Say messages; the next reply, which must be of that class."""
@@ -197,17 +192,7 @@ class ReleasedSocket(SegmentSocket):
         self.send(released.ReadSegment(segment, offset, size, "", self.next_id()))
         return self.reply()
 
-    # ---- attributes and tables -----------------------------------------------------------------------------------
-
-    def attribute(self, segment: str, attribute: UUID) -> int:
-        """Return an attribute's value."""
-        message = released.GetSegmentAttribute(self.next_id(), segment, attribute)
-        return self.expect(released.SegmentAttribute, message).value
-
-    def set_attribute(self, segment: str, attribute: UUID, value: int, expected: int = NO_ATTRIBUTE) -> bool:
-        """Compare and set."""
-        message = released.UpdateSegmentAttribute(self.next_id(), segment, attribute, value, expected)
-        return self.expect(released.SegmentAttributeUpdated, message).success
+    # ---- tables --------------------------------------------------------------------------------------------------
 
     def create_table(self, table: str) -> str:
         """Create a table and return its name."""

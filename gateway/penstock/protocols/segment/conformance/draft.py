@@ -5,7 +5,7 @@ The clauses are the messages of the draft.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID, uuid4
@@ -35,7 +35,19 @@ from penstock_codecs.segment.draft import (
     SetupAppend,
     partials,
 )
-from penstock_codecs.segment.released import SealSegment, SegmentSealed
+from penstock_codecs.segment.released import (
+    CreateSegment,
+    DeleteSegment,
+    GetStreamSegmentInfo,
+    Hello,
+    SealSegment,
+    SegmentAlreadyExists,
+    SegmentDeleted,
+    SegmentSealed,
+    SegmentTruncated,
+    StreamSegmentInfo,
+    TruncateSegment,
+)
 
 __all__ = ["DRAFT"]
 
@@ -71,9 +83,8 @@ def _block(connection: UUID, offset: int, bodies: Sequence[bytes]) -> list[Segme
     ]
 
 
-async def _acknowledged(line: SegmentTestLine, connection: UUID, offset: int) -> None:
-    """Await that everything before an offset is acknowledged, in one step or several."""
-    level = 0
+async def _acknowledged(line: SegmentTestLine, connection: UUID, offset: int, level: int = 0) -> None:
+    """Await that everything from `level` to `offset` is acknowledged, in one step or several."""
     while level < offset:
         reply = await line.reply(DataAppended)
         require_equal(reply.connection_id, connection)
@@ -125,16 +136,68 @@ _closes("event-outside-a-block", "block", "An Event stands in a block only.", by
 _closes("block-without-setup", "block", "A block comes after Setup Append.", bytes_of(*_block(UUID(int=1), 0, _BODIES)))
 
 
+def _closes_after_setup(name: str, clause: str, demand: str, messages: Callable[[UUID], list[SegmentMessage]]) -> None:
+    """Add a case: after these messages of a connection id that is set up, the server closes without a reply."""
+
+    async def run(session: SegmentTestSession) -> None:
+        line, _, connection = await _appending(session)
+        await line.send(*messages(connection))
+        await line.ended()
+
+    _CASES.add(name, clause, demand, run)
+
+
+_closes_after_setup(
+    "hello-after-a-message",
+    "messages",
+    "A connection keeps the dialect of its first message.",
+    lambda _: [Hello(16, 5)],
+)
+_closes_after_setup(
+    "message-within-a-block",
+    "block",
+    "Only Events and Partials stand in a block.",
+    lambda connection: [BeginAppendBlock(connection, 0, 50), KeepAlive(b"12345")],
+)
+_closes_after_setup(
+    "end-at-another-offset",
+    "block",
+    "EndAppendBlock has the offset behind its block.",
+    lambda connection: [BeginAppendBlock(connection, 0, 9), Event(b"x"), EndAppendBlock(connection, 8, 9)],
+)
+
+
 @_CASES.case("partial")
 async def message_in_partials(session: SegmentTestSession) -> None:
     """A message in Partials is as if it came whole, also with other messages between the pieces."""
     line, segment, connection = await _appending(session)
     await line.send(*_block(connection, 0, _BODIES))
     await _acknowledged(line, connection, len(_STORED))
-    begin, middle, end = partials(ReadSegment(segment, 0, MIB), [3, 11])
-    await line.send(begin, KeepAlive(b"between"), middle, end)
-    require_equal((await line.reply(KeepAlive)).data, b"between")
-    require_equal((await line.reply(SegmentRead)).segment, segment)
+    for request, kind in (
+        (ReadSegment(segment, 0, MIB), SegmentRead),
+        (GetStreamSegmentInfo(1, segment), StreamSegmentInfo),
+        (KeepAlive(b"data"), KeepAlive),
+    ):
+        size = len(bytes_of(request))
+        for cuts in ([0, 3, 9], range(1, size), *([cut] for cut in range(size + 1))):
+            first, *later = partials(request, cuts)
+            await line.send(first, KeepAlive(b"between"), *later)
+            require_equal((await line.reply(KeepAlive)).data, b"between")
+            await line.reply(kind)
+
+
+@_CASES.case("messages")
+async def released_requests(session: SegmentTestSession) -> None:
+    """Segments are created, described, truncated and deleted by the messages of the released dialect."""
+    line, segment, connection = await _appending(session)
+    await line.send(*_block(connection, 0, _BODIES))
+    await _acknowledged(line, connection, len(_STORED))
+    require_equal((await line.ask(SegmentAlreadyExists, CreateSegment(5, segment, 0, 0))).request_id, 5)
+    await line.ask(SegmentTruncated, TruncateSegment(6, segment, 13))
+    info = await line.ask(StreamSegmentInfo, GetStreamSegmentInfo(7, segment))
+    require_equal((info.request_id, info.start_offset, info.write_offset), (7, 13, len(_STORED)))
+    await line.ask(SegmentDeleted, DeleteSegment(8, segment))
+    require_equal(await line.ask(NoSuchSegment, GetStreamSegmentInfo(9, segment)), NoSuchSegment(segment))
 
 
 @_CASES.case("keep-alive")
@@ -184,7 +247,7 @@ async def block_of_whole_events(session: SegmentTestSession) -> None:
 
 @_CASES.case("block")
 async def block_that_ends_in_a_partial(session: SegmentTestSession) -> None:
-    """The last event may begin in the block and end behind EndAppendBlock."""
+    """The last event may begin in the block and end behind EndAppendBlock, and is acknowledged only then."""
     line, segment, connection = await _appending(session)
     begin, end = partials(Event(b"worldwide"), [6])
     size = len(bytes_of(Event(b"hello"), begin))
@@ -194,9 +257,15 @@ async def block_that_ends_in_a_partial(session: SegmentTestSession) -> None:
         Event(b"hello"),
         begin,
         EndAppendBlock(connection, len(stored), len(stored)),
-        end,
+        KeepAlive(),
     )
-    await _acknowledged(line, connection, len(stored))
+    level = 0
+    while isinstance(reply := await line.next(), DataAppended):
+        level = reply.connection_offset_ack_level
+        require(level < len(stored), "no acknowledgement of an event that is not complete", reply)
+    require_equal(reply, KeepAlive())
+    await line.send(end)
+    await _acknowledged(line, connection, len(stored), level)
     await _holds(line, segment, stored)
 
 
@@ -244,6 +313,19 @@ async def block_at_another_offset(session: SegmentTestSession) -> None:
     await line.send(*_block(connection, 7, _BODIES))
     await line.ended()
     require_equal((await (await session.raw()).info(segment)).write_offset, 0)
+
+
+@_CASES.case("block")
+async def block_of_a_stale_connection(session: SegmentTestSession) -> None:
+    """A block ends the connection if another connection has stored bytes of the same connection id since."""
+    line, segment, connection = await _appending(session)
+    newer = await session.raw()
+    await _set_up(newer, segment, connection)
+    await newer.send(*_block(connection, 0, _BODIES))
+    await _acknowledged(newer, connection, len(_STORED))
+    await line.send(*_block(connection, 0, _BODIES))
+    await line.ended()
+    await _holds(newer, segment, _STORED)
 
 
 @_CASES.case("block")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -17,7 +18,15 @@ from penstock.protocols.segment.conformance.session import (
     segment_session,
 )
 from penstock_codecs.limits import MIB
-from penstock_codecs.segment import Dialect, TableEntry, TableKey, append_messages, join_events
+from penstock_codecs.segment import (
+    Dialect,
+    MergedSegment,
+    SegmentMessage,
+    TableEntry,
+    TableKey,
+    append_messages,
+    join_events,
+)
 from penstock_codecs.segment.released import (
     AppendBlock,
     AppendBlockEnd,
@@ -34,13 +43,16 @@ from penstock_codecs.segment.released import (
     ErrorMessage,
     GetSegmentAttribute,
     GetStreamSegmentInfo,
+    GetTableSegmentInfo,
     Hello,
     InvalidEventNumber,
     KeepAlive,
     MergeSegments,
+    MergeSegmentsBatch,
     NoSuchSegment,
     ReadSegment,
     ReadTable,
+    ReadTableEntries,
     ReadTableEntriesDelta,
     ReadTableKeys,
     RemoveTableKeys,
@@ -54,18 +66,21 @@ from penstock_codecs.segment.released import (
     SegmentIsTruncated,
     SegmentPolicyUpdated,
     SegmentRead,
+    SegmentsBatchMerged,
     SegmentSealed,
     SegmentsMerged,
     SegmentTruncated,
     SetupAppend,
     StreamSegmentInfo,
     TableEntriesDeltaRead,
+    TableEntriesRead,
     TableEntriesUpdated,
     TableKeyBadVersion,
     TableKeyDoesNotExist,
     TableKeysRead,
     TableKeysRemoved,
     TableRead,
+    TableSegmentInfo,
     TableSegmentNotEmpty,
     TruncateSegment,
     UpdateSegmentAttribute,
@@ -124,6 +139,14 @@ async def fields_left_out(session: SegmentTestSession) -> None:
     line, segment = await session.line(), session.name()
     await line.send(resized(CreateSegment(line.request, segment, 0, 0), -8))
     require_equal((await line.reply(SegmentCreated)).segment, segment)
+    writer, data = await line.writer(segment), join_events([b"x"])
+    for reply, message in (
+        (DataAppended, AppendBlockEnd(writer, len(data), data, 1, 1)),
+        (DataAppended, ConditionalAppend(writer, 2, len(data), b"y")),
+        (SegmentRead, ReadSegment(segment, 0, MIB)),
+    ):
+        await line.send(resized(message, -8))
+        await line.reply(reply)
 
 
 @_CASES.case("1.1")
@@ -186,11 +209,35 @@ async def keep_alive(session: SegmentTestSession) -> None:
 
 @_CASES.case("1.2")
 async def request_ids(session: SegmentTestSession) -> None:
-    """Each reply has the id of its request, negative ones too."""
-    line, segment = await session.segment()
-    for number in (0, -5, 2**62):
-        reply = await line.ask(StreamSegmentInfo, GetStreamSegmentInfo(number, segment))
-        require_equal(reply.request_id, number)
+    """Each reply has the id of its request, of any 64 bits."""
+    line, segment = await session.segment(b"x")
+    _, table, _ = await session.table(_entry(b"a", b"1"))
+    missing, attribute, numbers = session.name(), uuid4(), itertools.count(-(1 << 63), 1 << 59)
+    requests: tuple[Any, ...] = (
+        GetStreamSegmentInfo(0, segment),
+        GetStreamSegmentInfo(next(numbers), segment),
+        GetStreamSegmentInfo(next(numbers), missing),
+        CreateSegment(next(numbers), segment, 0, 0),
+        UpdateSegmentPolicy(next(numbers), segment, 0, 0),
+        UpdateSegmentAttribute(next(numbers), segment, attribute, 1, NO_EVENT),
+        GetSegmentAttribute(next(numbers), segment, attribute),
+        SetupAppend(next(numbers), attribute, segment),
+        ReadSegment(segment, 0, 10, "", next(numbers)),
+        ReadSegment(missing, 0, 10, "", next(numbers)),
+        CreateTableSegment(next(numbers), table),
+        UpdateTableEntries(next(numbers), table, "", (_entry(b"a", b"2"),)),
+        UpdateTableEntries(next(numbers), table, "", (_entry(b"a", b"3", _NEW),)),
+        ReadTable(next(numbers), table, "", (TableKey(b"a"),)),
+        ReadTableKeys(next(numbers), table, "", 1, b""),
+        ReadTableEntries(next(numbers), table, "", 1, b""),
+        ReadTableEntriesDelta(next(numbers), table, "", 0, 1),
+        RemoveTableKeys(next(numbers), table, "", (TableKey(b"none", 1),)),
+        TruncateSegment(next(numbers), segment, 0),
+        SealSegment(next(numbers), segment),
+    )
+    for request in requests:
+        reply = await line.ask(SegmentMessage, request)
+        require(getattr(reply, "request_id", None) == request.request_id, f"the id of {request}", reply)
 
 
 # ---- 1.3 segments ----------------------------------------------------------------------------------------------------
@@ -222,8 +269,18 @@ async def unknown_segments(session: SegmentTestSession) -> None:
         SealSegment(12, segment),
         DeleteSegment(12, segment),
         TruncateSegment(12, segment, 0),
+        UpdateSegmentPolicy(12, segment, 0, 0),
+        GetSegmentAttribute(12, segment, uuid4()),
+        UpdateSegmentAttribute(12, segment, uuid4(), 1, NO_EVENT),
         ReadSegment(segment, 0, 100, "", 12),
         SetupAppend(12, uuid4(), segment),
+        DeleteTableSegment(12, segment, False),
+        UpdateTableEntries(12, segment, "", (_entry(b"a", b"1"),)),
+        RemoveTableKeys(12, segment, "", (TableKey(b"a"),)),
+        ReadTable(12, segment, "", (TableKey(b"a"),)),
+        ReadTableKeys(12, segment, "", 1, b""),
+        ReadTableEntries(12, segment, "", 1, b""),
+        ReadTableEntriesDelta(12, segment, "", 0, 1),
     ):
         reply = await line.ask(NoSuchSegment, message)
         require_equal((reply.request_id, reply.segment), (12, segment))
@@ -299,6 +356,22 @@ async def merge_segments(session: SegmentTestSession) -> None:
     await line.ask(NoSuchSegment, GetStreamSegmentInfo(line.request, made.segment))
 
 
+@_CASES.case("1.3")
+async def merge_several_segments(session: SegmentTestSession) -> None:
+    """MergeSegmentsBatch appends segments in their order, and says where each ends in the target."""
+    line, segment = await session.segment(b"0")
+    content = join_events([b"0"])
+    merged: list[MergedSegment] = []
+    for body in (b"one", b"second"):
+        transient = await line.ask(SegmentCreated, CreateTransientSegment(line.request, uuid4(), segment))
+        await line.append(await line.writer(transient.segment), 1, body)
+        content += join_events([body])
+        merged.append(MergedSegment(transient.segment, len(content)))
+    request = MergeSegmentsBatch(17, segment, tuple(source.source for source in merged))
+    require_equal(await line.ask(SegmentsBatchMerged, request), SegmentsBatchMerged(17, segment, tuple(merged)))
+    await line.holds(segment, content)
+
+
 # ---- 1.3 tables ------------------------------------------------------------------------------------------------------
 
 
@@ -320,7 +393,7 @@ async def update_and_read_a_table(session: SegmentTestSession) -> None:
     line, table, versions = await session.table(_entry(b"a", b"1"), _entry(b"b", b"2"))
     require(len(versions) == 2 and versions[0] < versions[1], "two rising versions", versions)
     expected = [(b"b", b"2", versions[1]), (b"none", b"", _NEW), (b"a", b"1", versions[0])]
-    require_equal(await _rows(line, table, b"b", b"none", b"a"), expected)
+    require_equal(await _rows(line, table, b"b", b"none", b"a", b"b"), [*expected, expected[0]])
 
 
 @_CASES.case("1.3")
@@ -341,42 +414,95 @@ async def conditional_updates_of_a_table(session: SegmentTestSession) -> None:
 
 
 @_CASES.case("1.3")
-async def remove_keys_of_a_table(session: SegmentTestSession) -> None:
-    """A key is removed if it has the expected version."""
-    line, table, (version, _) = await session.table(_entry(b"a", b"1"), _entry(b"b", b"2"))
-    bad = RemoveTableKeys(line.request, table, "", (TableKey(b"a", version + 100),))
-    await line.ask(TableKeyBadVersion, bad)
-    await line.ask(TableKeysRemoved, RemoveTableKeys(line.request, table, "", (TableKey(b"a", version),)))
-    require_equal((await _rows(line, table, b"a"))[0][1:], (b"", _NEW))
+async def update_of_a_key_twice(session: SegmentTestSession) -> None:
+    """Entries are held against the table before the update: a new key may come twice, and the last value stays."""
+    entries = (_entry(b"a", b"1", _NEW), _entry(b"a", b"2", _NEW), _entry(b"b", b"3", _NEW))
+    line, table, versions = await session.table(*entries)
+    require(len(versions) == 3 and list(versions) == sorted(set(versions)), "three rising versions", versions)
+    require_equal(await _rows(line, table, b"a", b"b"), [(b"a", b"2", versions[1]), (b"b", b"3", versions[2])])
 
 
 @_CASES.case("1.3")
-async def keys_of_a_table_by_pages(session: SegmentTestSession) -> None:
-    """Reading keys goes on from the token of the page before, and has each key once."""
-    wanted = {b"key-%d" % number for number in range(10)}
-    line, table, _ = await session.table(*(_entry(key, b"x") for key in sorted(wanted)))
-    found: list[bytes] = []
-    token = b""
-    for _ in range(len(wanted) + 1):
-        page = await line.ask(TableKeysRead, ReadTableKeys(line.request, table, "", 3, token))
-        found += [key.key for key in page.keys]
-        token = page.continuation_token
-        if not page.keys:
-            break
-    require_equal(sorted(found), sorted(wanted))
+async def remove_keys_of_a_table(session: SegmentTestSession) -> None:
+    """A key is removed if it has the expected version; set again, it has a later one."""
+    line, table, (version, last) = await session.table(_entry(b"a", b"1"), _entry(b"b", b"2"))
+    bad = RemoveTableKeys(line.request, table, "", (TableKey(b"a", version + 100),))
+    await line.ask(TableKeyBadVersion, bad)
+    await line.ask(TableKeysRemoved, RemoveTableKeys(line.request, table, "", (TableKey(b"a", version),)))
+    require_equal(await _rows(line, table, b"a", b"b"), [(b"a", b"", _NEW), (b"b", b"2", last)])
+    update = UpdateTableEntries(line.request, table, "", (_entry(b"a", b"3", _NEW),))
+    (later,) = (await line.ask(TableEntriesUpdated, update)).versions
+    require(later > last, f"a version above {last}", later)
+
+
+def _by_pages(
+    name: str,
+    demand: str,
+    request: type[ReadTableKeys] | type[ReadTableEntries],
+    reply: type[TableKeysRead] | type[TableEntriesRead],
+) -> None:
+    """Add a case: pages go on from the token of the page before, until an empty one, and have each key once."""
+
+    async def run(session: SegmentTestSession) -> None:
+        keys = [b"key-%d" % number for number in range(10)]
+        line, table, _ = await session.table(*(_entry(key, b"x") for key in keys))
+        listed: list[bytes] = []
+        token = b""
+        for _ in range(len(keys) + 1):
+            page = await line.ask(reply, request(line.request, table, "", 3, token))
+            token = page.continuation_token
+            page_keys = page.keys if isinstance(page, TableKeysRead) else [entry.key for entry in page.entries]
+            listed += [key.key for key in page_keys]
+            if not page_keys:
+                break
+        require_equal(sorted(listed), keys)
+
+    _CASES.add(name, "1.3", demand, run)
+
+
+_by_pages("keys_of_a_table_by_pages", "Pages of keys have each key once.", ReadTableKeys, TableKeysRead)
+_by_pages("entries_of_a_table_by_pages", "Pages of entries have each once.", ReadTableEntries, TableEntriesRead)
 
 
 @_CASES.case("1.3")
 async def changes_of_a_table(session: SegmentTestSession) -> None:
-    """The delta from a position has the entries since then, each in its latest version."""
+    """The delta from a position has the entries from there on, each in its latest version."""
     line, table, versions = await session.table(_entry(b"a", b"1"), _entry(b"b", b"2"))
     update = UpdateTableEntries(line.request, table, "", (_entry(b"a", b"3"),))
     (later,) = (await line.ask(TableEntriesUpdated, update)).versions
     delta = await line.ask(TableEntriesDeltaRead, ReadTableEntriesDelta(line.request, table, "", 0, 100))
     found = sorted((entry.key.key, entry.value, entry.key.version) for entry in delta.entries)
     require_equal(found, [(b"a", b"3", later), (b"b", b"2", versions[1])])
-    after = ReadTableEntriesDelta(line.request, table, "", delta.last_position, 100)
-    require_equal((await line.ask(TableEntriesDeltaRead, after)).entries, ())
+
+    async def keys_from(position: int) -> list[bytes]:
+        request = ReadTableEntriesDelta(line.request, table, "", position, 100)
+        return [entry.key.key for entry in (await line.ask(TableEntriesDeltaRead, request)).entries]
+
+    require_equal(await keys_from(later), [b"a"])
+    require_equal(await keys_from(delta.last_position), [])
+    await line.ask(TableEntriesUpdated, UpdateTableEntries(line.request, table, "", (_entry(b"c", b"4"),)))
+    require_equal(await keys_from(delta.last_position), [b"c"])
+
+
+@_CASES.case("1.3")
+async def table_that_ends_elsewhere(session: SegmentTestSession) -> None:
+    """An update that expects another end of the table changes nothing; one that expects its end is made."""
+    line, table, (version,) = await session.table(_entry(b"a", b"1"))
+    end = (await line.ask(TableSegmentInfo, GetTableSegmentInfo(line.request, table))).length
+    entries = (_entry(b"a", b"2"),)
+    reply = await line.ask(SegmentMessage, UpdateTableEntries(line.request, table, "", entries, end + 1))
+    require(not isinstance(reply, TableEntriesUpdated), "an error", reply)
+    require_equal(await _rows(line, table, b"a"), [(b"a", b"1", version)])
+    await line.ask(TableEntriesUpdated, UpdateTableEntries(line.request, table, "", entries, end))
+
+
+@_CASES.case("1.3")
+async def information_about_a_table(session: SegmentTestSession) -> None:
+    """GetTableSegmentInfo is answered with where a table begins and ends."""
+    line, table, _ = await session.table(_entry(b"a", b"1"))
+    reply = await line.ask(TableSegmentInfo, GetTableSegmentInfo(25, table))
+    require_equal((reply.request_id, reply.segment), (25, table))
+    require(0 <= reply.start_offset < reply.length, "a table that is not empty", reply)
 
 
 @_CASES.case("1.3")
@@ -432,6 +558,17 @@ _stored("block_with_a_partial_event", "An event may be split between block and e
 
 
 @_CASES.case("1.4")
+async def bytes_that_are_no_events(session: SegmentTestSession) -> None:
+    """Bytes are stored as they are, also if they are no events, or an event comes in two appends."""
+    line, segment = await session.segment()
+    writer, event = await line.writer(segment), join_events([b"event"])
+    pieces = (b"raw", bytes(7), event, bytes(8), event[:6], event[6:], bytes(range(256)))
+    for number, data in enumerate(pieces):
+        await line.ask(DataAppended, AppendBlockEnd(writer, len(data), data, 1, number, line.request))
+    await line.holds(segment, b"".join(pieces))
+
+
+@_CASES.case("1.4")
 async def appends_in_flight(session: SegmentTestSession) -> None:
     """Appends need not wait for each other; acknowledgements come in order, and one may cover several."""
     line, segment = await session.segment()
@@ -480,11 +617,14 @@ async def stale_event_number(session: SegmentTestSession) -> None:
     line, segment = await session.segment()
     writer = await line.writer(segment)
     await line.append(writer, 5, b"x")
-    await line.send(*append_messages(writer, [b"y"], 4, line.request))
-    reply = await line.next()
-    if isinstance(reply, InvalidEventNumber):
-        reply = await line.next()
-    require_equal(reply, None)
+    again = await session.line()
+    await again.ask(AppendSetup, SetupAppend(again.request, writer, segment))
+    for connection in (line, again):
+        await connection.send(*append_messages(writer, [b"y"], 4, connection.request))
+        reply = await connection.next()
+        if isinstance(reply, InvalidEventNumber):
+            reply = await connection.next()
+        require_equal(reply, None)
     await (await session.line()).holds(segment, join_events([b"x"]))
 
 
@@ -504,6 +644,16 @@ async def message_within_a_block(session: SegmentTestSession) -> None:
     writer, data = await line.writer(segment), join_events([b"x"])
     await line.send(AppendBlock(writer, data), GetStreamSegmentInfo(line.request, segment))
     await line.send(AppendBlockEnd(writer, len(data), b"", 1, 1, line.request))
+    await line.ended()
+
+
+@_CASES.case("1.4")
+async def end_of_another_writer(session: SegmentTestSession) -> None:
+    """AppendBlockEnd is of the writer of the AppendBlock before it, else the connection ends."""
+    line, segment = await session.segment()
+    data = join_events([b"x"])
+    writer, second = await line.writer(segment), await line.writer(segment)
+    await line.send(AppendBlock(writer, data), AppendBlockEnd(second, len(data), b"", 1, 1, line.request))
     await line.ended()
 
 
@@ -545,8 +695,9 @@ async def read_anywhere(session: SegmentTestSession) -> None:
 async def read_a_little(session: SegmentTestSession) -> None:
     """A reply has no more bytes than were asked for, of at least 8."""
     line, segment = await session.segment(*_BODIES)
-    data = (await line.read(segment, 0, 9)).data
-    require(0 < len(data) <= 9, "1 to 9 bytes", data)
+    for suggested in (0, 9):
+        data = (await line.read(segment, 0, suggested)).data
+        require(0 < len(data) <= max(suggested, 8), f"1 to {max(suggested, 8)} bytes", data)
 
 
 @_CASES.case("1.5")
@@ -580,6 +731,7 @@ async def end_of_a_sealed_segment(session: SegmentTestSession) -> None:
     """At the end of a sealed segment a read is answered at once, with the end of the segment."""
     line, segment = await session.segment(b"x")
     await line.ask(SegmentSealed, SealSegment(line.request, segment))
+    require_equal((await line.read(segment, 0, 8)).end_of_segment, False)
     reply = await line.read(segment, len(join_events([b"x"])))
     require_equal((reply.end_of_segment, reply.data), (True, b""))
 

@@ -36,12 +36,12 @@ async def test_a_writer_that_is_not_known(client: Client, clock: MockClock) -> N
 
 @pytest.mark.parametrize("form", [{}, {"block_size": 26}, {"block_size": 26, "room": False}, {"block_size": 20}])
 async def test_an_acknowledgement(client: Client, clock: MockClock, form: dict[str, int]) -> None:
-    """In every form of an append; event numbers need not be consecutive."""
+    """In every form of an append; event numbers need not be consecutive, nor positive."""
     writer = await client.writer()
-    await client.send(*append_messages(writer, [b"hello", b"world"], 5, 99, **form))  # type: ignore[arg-type]
-    assert await client.reply() == released.DataAppended(writer, 5, NO_ATTRIBUTE, 99, 26)
+    await client.send(*append_messages(writer, [b"hello", b"world"], -5, 99, **form))  # type: ignore[arg-type]
+    assert await client.reply() == released.DataAppended(writer, -5, NO_ATTRIBUTE, 99, 26)
     await client.send(*append_messages(writer, [b"hello", b"world"], 17, 100, **form))  # type: ignore[arg-type]
-    assert await client.reply() == released.DataAppended(writer, 17, 5, 100, 52)
+    assert await client.reply() == released.DataAppended(writer, 17, -5, 100, 52)
     assert await client.content() == join_events([b"hello", b"world"]) * 2
 
 
@@ -156,7 +156,9 @@ async def test_a_connection_that_is_lost_gives_its_writers_free(
     await again.append(writer, 2, b"2")
 
 
-async def test_a_segment_that_was_made_again(client: Client, clock: MockClock, back: WatchedBack) -> None:
+async def test_a_segment_that_was_made_again(
+    connect: Connect, client: Client, clock: MockClock, back: WatchedBack
+) -> None:
     """The new segment does not know the writer, which has to be set up again: its events on the old one are missing
     here.
     """
@@ -167,6 +169,8 @@ async def test_a_segment_that_was_made_again(client: Client, clock: MockClock, b
     await client.send(*append_messages(writer, [b"2"], 2, 7))
     assert await client.reply() == released.InvalidEventNumber(writer, 7, "", 2)
     assert await client.ended()
+    setup = released.SetupAppend(8, writer, SEGMENT)
+    assert await (await connect()).call(setup) == released.AppendSetup(8, SEGMENT, writer, NO_ATTRIBUTE)
 
 
 async def test_setting_up_again_waits_for_what_is_in_flight(
@@ -185,13 +189,15 @@ async def test_setting_up_again_waits_for_what_is_in_flight(
 
 @pytest.mark.parametrize("version", [15, 16])
 async def test_a_number_that_does_not_rise(connect: Connect, clock: MockClock, version: int) -> None:
-    """InvalidEventNumber in the client's layout, then the end; replies due to other writers are sent all the same."""
+    """InvalidEventNumber in the client's layout, then the end; replies due to other writers are sent all the same, and
+    what follows is not stored."""
     client: Client = await connect(greet=False)
     await client.greet(version)
     await client.create()
     writer, other = await client.writer(), await client.writer()
     await client.append(writer, 5, b"x")
     await client.send(*append_messages(other, [b"y"], 1, 3), *append_messages(writer, [b"again"], 5, 4))
+    await client.send(*append_messages(writer, [b"behind"], 6, 5))
     replies = await client.replies(3)
     assert released.DataAppended(other, 1, NO_ATTRIBUTE, 3, 18) in replies
     assert released.InvalidEventNumber(writer, 4 if version == 16 else -1, "", 5) in replies
@@ -307,11 +313,12 @@ async def test_a_segment_that_is_not_there(client: Client, clock: MockClock, bac
     assert await client.ended(), "no writer is set up"
 
 
-@pytest.mark.parametrize("name", ["", "a b/c/0.#epoch.0", "//", "x" * 1000])
+@pytest.mark.parametrize("name", ["", "a b/c/0.#epoch.0", "//", "x" * 1000, "a\0é😀"])
 async def test_a_name_that_is_none(client: Client, clock: MockClock, name: str) -> None:
     reply = await client.call(released.SetupAppend(5, uuid4(), name))
     assert isinstance(reply, released.ErrorMessage)
     assert (reply.request_id, reply.segment, reply.error_code) == (5, name, 0) and reply.message
+    assert await client.call(released.KeepAlive()) == released.KeepAlive()
 
 
 async def test_an_append_of_a_writer_that_did_not_set_up(client: Client, clock: MockClock) -> None:
@@ -341,12 +348,12 @@ async def test_appends_in_flight_are_bounded(client: Client, clock: MockClock, b
             level = (await client.reply()).event_number
     back.gate = trio.Event()
     back.appended.clear()
-    large = released.AppendBlockEnd(writer, 12 * MIB, b"x" * (12 * MIB), 1, 33, 1)
-    await client.send(large)
+    size = 16 * MIB - 1100  # two of the largest events, as Java's batches have them
+    await client.send(released.AppendBlockEnd(writer, size, b"x" * size, 1, 33, 1))
     await trio.sleep(1)
     assert len(back.appended) == 1
     back.gate.set()
-    assert (await client.reply()).current_segment_write_offset == 44 * MIB
+    assert (await client.reply()).current_segment_write_offset == 32 * MIB + size
 
 
 async def test_other_requests_go_on_beside_appends(client: Client, clock: MockClock, back: WatchedBack) -> None:

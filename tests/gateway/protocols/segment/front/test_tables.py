@@ -39,6 +39,9 @@ async def test_creating(client: Client, clock: MockClock) -> None:
     assert await client.call(request) == released.SegmentCreated(8, "keys of 4")
     info = await client.expect(released.TableSegmentInfo, released.GetTableSegmentInfo(9, "keys of 4"))
     assert (info.request_id, info.segment, info.entry_count, info.key_length) == (9, "keys of 4", 0, 4)
+    entry = TableEntry(TableKey(b"short"), b"v")
+    reply = await client.call(released.UpdateTableEntries(10, "keys of 4", "", (entry,)))
+    assert isinstance(reply, released.ErrorMessage) and (reply.request_id, reply.error_code) == (10, 0)
     for length in (-1, 100_000):
         reply = await client.call(released.CreateTableSegment(6, "x", "", True, length))
         assert isinstance(reply, released.ErrorMessage) and (reply.request_id, reply.error_code) == (6, 0)
@@ -53,6 +56,8 @@ async def test_updating_and_reading(client: Client, clock: MockClock) -> None:
     assert (reply.entries[2].key.key, reply.entries[2].value) == (b"", b"empty key"), "it has no version on the wire"
     (three,) = await put(client, (b"k", b"w", one))
     assert one < two < three
+    assert await put(client) == ()
+    assert await client.call(released.ReadTable(8, TABLE, "", ())) == released.TableRead(8, TABLE, ())
 
 
 async def test_conditions(client: Client, clock: MockClock) -> None:
@@ -150,7 +155,12 @@ async def test_what_has_changed(client: Client, clock: MockClock) -> None:
         if reply.reached_end:
             break
     assert found == [(b"0", versions[0]), *zip((b"2", b"3", b"4"), versions[2:], strict=True), (b"1", newest)]
-    assert (await client.call(released.ReadTableEntriesDelta(7, TABLE, "", position, 2))).entries == ()
+    for start, changed in ((newest, (b"1",)), (position, ())):
+        reply = await client.call(released.ReadTableEntriesDelta(7, TABLE, "", start, 2))
+        assert tuple(entry.key.key for entry in reply.entries) == changed
+    await put(client, (b"later", b"v", ANY))
+    reply = await client.call(released.ReadTableEntriesDelta(7, TABLE, "", position, 2))
+    assert [entry.key.key for entry in reply.entries] == [b"later"]
 
 
 async def test_too_large(client: Client, clock: MockClock) -> None:

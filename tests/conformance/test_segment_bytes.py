@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID, uuid4
 
-import pytest
 from msgspec.structs import replace
-from support.segment import draft_shapes
 from support.segment.client import UNKNOWN_WRITER, Address, DraftSocket, ReleasedSocket, SegmentSocket, bytes_of
+from support.segment.draft_blocks import READ
 from support.segment.messages import WRITER
 
 from penstock_codecs.limits import MIB
-from penstock_codecs.segment import append_messages, draft, join_events, released, split_events
+from penstock_codecs.segment import append_messages, draft, join_events, released
 
 VECTORS = Path(__file__).parents[1] / "codecs/segment/segment_vectors.json"
 TOGETHER = 500
 """Connections at once: the files that a process may have open are not many more, here and there."""
-Socket = TypeVar("Socket", bound=SegmentSocket)
-
-
-@contextmanager
-def connections(count: int, connect: Callable[[], Socket]) -> Iterator[list[Socket]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(connect()) for _ in range(count)]
 
 
 def settle(address: Address) -> None:
@@ -37,39 +27,6 @@ def settle(address: Address) -> None:
     with DraftSocket(address) as client:
         for _ in range(2):
             client.expect(draft.KeepAlive, draft.KeepAlive())
-
-
-def in_groups(cuts: Iterable[int]) -> Iterator[tuple[int, ...]]:
-    every = iter(cuts)
-    while group := tuple(itertools.islice(every, TOGETHER)):
-        yield group
-
-
-@pytest.mark.parametrize("name", draft_shapes.ALL)
-def test_draft_blocks_at_every_cut(segment_address: Address, draft_segments: None, segment: str, name: str) -> None:
-    """Each cut on a connection of its own, with a connection id of its own: all that is said is stored once."""
-    shape = draft_shapes.ALL[name]
-    stored = 0
-    with DraftSocket(segment_address) as client:
-        client.create(segment)
-        for cuts in in_groups(range(1, len(shape.data))):
-            with connections(len(cuts), lambda: DraftSocket(segment_address)) as sockets:
-                ids = [uuid4() for _ in cuts]
-                for one, connection in zip(sockets, ids, strict=True):
-                    one.send(draft.SetupAppend(connection, segment))
-                for one, connection in zip(sockets, ids, strict=True):
-                    assert one.reply() == draft.AppendSetup(segment, connection, 0)
-                for one, cut, connection in zip(sockets, cuts, ids, strict=True):
-                    draft_shapes.expect_set_ups(one, shape)
-                    one.send_bytes(shape.said_by(connection)[:cut])
-                settle(segment_address)
-                for one, cut, connection in zip(sockets, cuts, ids, strict=True):
-                    one.send_bytes(shape.said_by(connection)[cut:])
-                for one, connection in zip(sockets, ids, strict=True):
-                    draft_shapes.replies_to(one, shape, connection)
-            stored += len(cuts)
-        # Blocks of many connections lie between each other's.
-        assert sorted(split_events(client.content(segment))) == sorted(split_events(stored * shape.content))
 
 
 def released_conversation(writer: UUID, segment: str) -> list[Any]:
@@ -90,25 +47,28 @@ def released_conversation(writer: UUID, segment: str) -> list[Any]:
 
 
 def test_a_released_conversation_at_every_cut(segment_address: Address, segment: str) -> None:
+    """Each cut on a connection of its own; blocks of the draft at every cut are tests of the front."""
     content = join_events([b"hello", b"worldwide"] * 4)
     with ReleasedSocket(segment_address) as client:
         client.new(segment, b"hello")
-        size = len(bytes_of(*released_conversation(WRITER, segment)))
-        for cuts in in_groups(range(1, size)):
-            ids = [uuid4() for _ in cuts]
-            said = [bytes_of(*released_conversation(writer, segment)) for writer in ids]
-            with connections(len(cuts), lambda: SegmentSocket(segment_address)) as sockets:
-                for one, cut, data in zip(sockets, cuts, said, strict=True):
-                    one.send_bytes(data[:cut])
+        cuts = range(1, len(bytes_of(*released_conversation(WRITER, segment))))
+        for group in (cuts[at : at + TOGETHER] for at in range(0, len(cuts), TOGETHER)):
+            with ExitStack() as stack:
+                talks = []
+                for cut in group:
+                    peer, writer = stack.enter_context(SegmentSocket(segment_address)), uuid4()
+                    data = bytes_of(*released_conversation(writer, segment))
+                    peer.send_bytes(data[:cut])
+                    talks.append((peer, writer, data[cut:]))
                 settle(segment_address)
-                for one, cut, data in zip(sockets, cuts, said, strict=True):
-                    one.send_bytes(data[cut:])
-                for one, writer in zip(sockets, ids, strict=True):
-                    check_released_replies(one, writer, segment)
+                for peer, _, rest in talks:
+                    peer.send_bytes(rest)
+                for peer, writer, _ in talks:
+                    check_released_replies(peer, writer, segment)
         # The appends of many connections lie between each other's: what is compared is how often each event is there.
-        found = client.content(segment)[13:]
-        assert len(found) == (size - 1) * len(content)
-        assert found.count(b"worldwide") == 4 * (size - 1)
+        stored = client.content(segment)[13:]
+        assert len(stored) == len(cuts) * len(content)
+        assert stored.count(b"worldwide") == 4 * len(cuts)
 
 
 def check_released_replies(client: SegmentSocket, writer: UUID, segment: str) -> None:
@@ -224,15 +184,18 @@ def test_the_golden_bytes_of_tables(segment_address: Address) -> None:
         client.expect(released.SegmentDeleted, released.DeleteTableSegment(1, TABLE, False))
 
 
-def test_the_golden_bytes_of_the_draft(segment_address: Address, draft_segments: None, segment: str) -> None:
+def test_the_golden_bytes_of_the_draft(segment_address: Address, segment: str) -> None:
     with DraftSocket(segment_address) as client:
         golden = Golden(client)
+        client.create(READ.segment)
+        client.setup(READ.segment, WRITER)
+        client.append(WRITER, 0, [b"hello"])
         client.create(segment)
         client.setup(segment, WRITER)
         golden.hear(
             "draft-data-appended", "draft-begin-append-block", *[draft.Event(b"hello")] * 2, "draft-end-append-block"
         )
-        golden.hear("draft-segment-read", draft.ReadSegment("seg", 0, MIB))
+        golden.hear("draft-segment-read", draft.ReadSegment(READ.segment, 0, MIB))
         rest = draft.Partial(draft.PartialKind.END, WORLDWIDE[9:])
         begin, end = draft.BeginAppendBlock(WRITER, 26, 16 + 11 + 17), draft.EndAppendBlock(WRITER, 43, 17)
         assert golden.say(begin, "draft-partial-begin", "draft-partial-middle", rest, end) == draft.DataAppended(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,37 +88,31 @@ def pair_of(process: GatewayProcess) -> Iterator[Pair]:
         yield Pair(process, S2Client(("127.0.0.1", process.s2_port), BASIN), one, two, stream, segment)
 
 
-def gateway_with(policy: str) -> Callable[[], Iterator[GatewayProcess]]:
-    def run() -> Iterator[GatewayProcess]:
-        with running_gateway(CONFIG.format(policy=policy)) as process:
-            yield process
+@pytest.fixture(scope="module")
+def gateways(gateway: GatewayProcess) -> Iterator[Callable[[str], GatewayProcess]]:
+    """Returns the gateway with a policy; "default": that of all tests."""
+    with ExitStack() as stack:
+        started = {"default": gateway}
 
-    return run
+        def gateway_with(policy: str) -> GatewayProcess:
+            if policy not in started:
+                started[policy] = stack.enter_context(running_gateway(CONFIG.format(policy=policy)))
+            return started[policy]
 
-
-refusing_gateway = pytest.fixture(scope="module")(gateway_with("refuse"))
-enveloping_gateway = pytest.fixture(scope="module")(gateway_with("envelope"))
-dropping_gateway = pytest.fixture(scope="module")(gateway_with("drop"))
-
-
-@pytest.fixture
-def default(gateway: GatewayProcess) -> Iterator[Pair]:
-    yield from pair_of(gateway)
+        yield gateway_with
 
 
-@pytest.fixture
-def refusing(refusing_gateway: GatewayProcess) -> Iterator[Pair]:
-    yield from pair_of(refusing_gateway)
+def pair_with(policy: str) -> Any:
+    """Return a fixture: a new stream of the gateway with a policy."""
+
+    def pair(gateways: Callable[[str], GatewayProcess]) -> Iterator[Pair]:
+        yield from pair_of(gateways(policy))
+
+    return pytest.fixture(pair)
 
 
-@pytest.fixture
-def enveloping(enveloping_gateway: GatewayProcess) -> Iterator[Pair]:
-    yield from pair_of(enveloping_gateway)
-
-
-@pytest.fixture
-def dropping(dropping_gateway: GatewayProcess) -> Iterator[Pair]:
-    yield from pair_of(dropping_gateway)
+default, refusing = pair_with("default"), pair_with("refuse")
+enveloping, dropping = pair_with("envelope"), pair_with("drop")
 
 
 def refused(reply: Any, seq_num: int) -> None:

@@ -262,6 +262,17 @@ def test_trims_and_truncations_are_seen_by_all(peers: Peers) -> None:
     assert peers.s2.bodies(peers.stream, seq_num=0)[0] == "four"
 
 
+def test_segments_are_streams(peers: Peers) -> None:
+    """A stream that another client made is a segment that exists; to a sealed segment no client appends."""
+    made = peers.s2.ensure_stream(f"{peers.stream}-made")
+    request = released.CreateSegment(1, peers.segment.replace(peers.stream, made), 0, 0)
+    peers.released.expect(released.SegmentAlreadyExists, request)
+    write_released(peers, [b"hello"])
+    peers.released.seal(peers.segment)
+    assert peers.s2.append_json(peers.stream, {"records": [{"body": "x"}]}).status // 100 == 4
+    assert peers.s2.bodies(peers.stream, seq_num=0) == ["hello"]
+
+
 @pytest.mark.parametrize("writer", WRITERS)
 def test_followers_of_every_kind(
     peers: Peers,

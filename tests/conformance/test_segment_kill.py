@@ -1,4 +1,4 @@
-"""Exactly once for segment writers of both dialects through `kill -9` of the gateway, round after round."""
+"""Exactly once for segment writers of both dialects through `kill -9` of the gateway, and what is kept of them."""
 
 from __future__ import annotations
 
@@ -156,6 +156,30 @@ def play(
         thread.join(20)
         assert not thread.is_alive()
     assert not failures, failures
+
+
+def test_positions_and_tables_are_kept(fresh_gateway: GatewayProcess) -> None:
+    """After `kill -9`: writers' event numbers, connection offsets, and tables with their versions."""
+    address, table = ("127.0.0.1", fresh_gateway.segment_port), "scope/group_kvtable/0.#epoch.0"
+    writer, connection = UUID(int=1), UUID(int=2)
+    with ReleasedSocket(address) as client, DraftSocket(address) as draft_client:
+        client.new(SEGMENT)
+        client.setup(SEGMENT, writer)
+        client.append(writer, [b"1", b"2"], 2)
+        draft_client.setup(SEGMENT, connection)
+        draft_client.append(connection, 0, [b"hello"])
+        client.create_table(table)
+        versions = client.put(table, (b"a", b"1", -1), (b"b", b"2", -1))
+    fresh_gateway.restart(kill=True)
+    with ReleasedSocket(address) as client, DraftSocket(address) as draft_client:
+        assert client.setup(SEGMENT, writer) == 2
+        assert client.append(writer, [b"3"], 3).previous_event_number == 2
+        assert draft_client.setup(SEGMENT, connection) == 13
+        assert draft_client.append(connection, 13, [b"world"]) == 26
+        assert client.content(SEGMENT) == join_events([b"1", b"2", b"hello", b"3", b"world"])
+        assert client.get(table, b"a", b"b") == [(b"a", b"1", versions[0]), (b"b", b"2", versions[1])]
+        (later,) = client.put(table, (b"a", b"3", versions[0]))
+        assert later > versions[1]
 
 
 @pytest.mark.timeout(900)
