@@ -40,28 +40,36 @@ SETTLE = 5.0
 
 
 class Slow(SharedLogEnd):
-    """An end of the log that can be made to read nothing, or to read all of it again."""
+    """An end of the log that can be made to read nothing, or to read all of it again, batch by batch.
+
+    Its place in the log moves when a batch is returned: an append behind batches that the gateway has not seen must
+    be refused.
+    """
 
     def __init__(self, shared: SharedLog) -> None:
         super().__init__(shared)
         self.hears = trio.Event()
         self.hears.set()
         self.again = False
-        self._rest: list[LogNews] = []
+        self._by_batch = False
 
     async def read(self) -> LogNews:
         if self.again:
             self.again, self._read, self._begun = False, 0, False
-        if self._rest:
+        if self._by_batch:
             await trio.sleep(0.01)
-            return self._rest.pop(0)
-        found = await super().read()
-        await self.hears.wait()
-        if found.restarted and found.batches:  # one after the other, as from a server
-            ends = [batch.changes[-1][0] + 1 for batch in found.batches]
-            self._rest = [LogNews([batch], end) for batch, end in zip(found.batches[1:], ends[1:], strict=True)]
-            return LogNews(found.batches[:1], ends[0], restarted=True)
-        return found
+        place = self._read, self._begun
+        news = await super().read()
+        while not self.hears.is_set():
+            self._read, self._begun = place
+            await self.hears.wait()
+            news = await super().read()
+        self._by_batch = (self._by_batch or news.restarted) and len(news.batches) > 1
+        if not self._by_batch:
+            return news
+        self._read -= len(news.batches) - 1
+        first = news.batches[0]
+        return LogNews([first], first.changes[-1][0] + 1, news.restarted)
 
 
 class Gateways:
