@@ -37,7 +37,7 @@ def port_of(gateway: GatewayProcess, protocol: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", [one for one in PROTOCOLS if one != "s2"])  # test_s2_over_http
 def test_this_gateway(protocol: str, gateway: GatewayProcess) -> None:
     results = run(f"{protocol}://127.0.0.1:{port_of(gateway, protocol)}")
     assert len(results) > 20 and {one["outcome"] for one in results.values()} == {"pass"}

@@ -12,6 +12,7 @@ from penstock.protocols.s2.conformance import (
     appends,
     encryption,
     reads,
+    refusals,
     requests,
     streamed_reads,
     streams,
@@ -23,6 +24,7 @@ __all__ = ["SUITE"]
 
 _MODULES: Final = (
     requests,
+    refusals,
     appends,
     reads,
     streamed_reads,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import trio
@@ -73,80 +74,68 @@ async def frames_in_pieces(session: S2TestSession) -> None:
         require_equal(await exchange.acks(3), [(0, 1), (1, 2), (2, 3)])
 
 
-async def _require_end(session: S2TestSession, sent: bytes, stored: int, status: int, end: object) -> None:
-    """Send bytes in a session: the inputs before the fault are acknowledged, then a terminal frame ends the session.
+def _ends(frames: Callable[[], Iterator[tuple[bytes, int, object]]]) -> None:
+    """Add a case of frames that end a session: frames behind a good input, the status of the terminal frame, and the
+    code of its JSON, or all of it. The good input is acknowledged, and no other is applied."""
 
-    `end`: the code of the frame's JSON, or all of it.
-    """
-    await session.create()
-    async with session.exchange("POST", SESSION) as exchange:
-        await exchange.send(sent)
-        await exchange.finish()
-        *before, last = await exchange.frames() or [_NOTHING]
-    if not isinstance(last, Terminal):
-        raise Deviation(f"expected a terminal frame, got {last!r:.200}")
-    body = value_of(bytes(last.body))
-    require_equal((last.status, len(before)), (status, stored))
-    require_equal(body.get("code") if isinstance(end, str) else body, end)
-    await session.require_tail(stored)
-    await session.expect(202, "DELETE", session.path())
-    session.stream = session.server.new_name()
+    async def run(session: S2TestSession) -> None:
+        await session.create()
+        for number, (sent, status, end) in enumerate(frames()):
+            async with session.exchange("POST", SESSION) as exchange:
+                await exchange.send(append_frame(b"good") + sent)
+                await exchange.finish()
+                require_equal(await exchange.acks(1), [(number, number + 1)])
+                *others, last = await exchange.frames() or [_NOTHING]
+            if others or not isinstance(last, Terminal):
+                raise Deviation(f"expected a terminal frame for {sent!r:.80}, got {[*others, last]!r:.200}")
+            value = value_of(last.body)
+            require_equal((last.status, value.get("code") if isinstance(end, str) else value), (status, end))
+            await session.require_tail(number + 1)
+
+    CASES.add(frames.__name__, "append-session", " ".join((frames.__doc__ or "").split()), run)
 
 
-@CASES.case("append-session")
-async def condition_in_a_session(session: S2TestSession) -> None:
+@_ends
+def condition_in_a_session() -> Iterator[tuple[bytes, int, object]]:
     """An input whose condition fails ends the session with status 412; later inputs are not applied."""
-    good = append_frame(b"a", match_seq_num=0)
-    sent = good + append_frame(b"b", match_seq_num=7) + append_frame(b"c")
-    await _require_end(session, sent, 1, 412, {"seq_num_mismatch": 1})
-    sent = good + append_frame(b"b", fencing_token="t") + append_frame(b"c")
-    await _require_end(session, sent, 1, 412, {"fencing_token_mismatch": ""})
+    yield append_frame(b"b", match_seq_num=7) + append_frame(b"c"), 412, {"seq_num_mismatch": 1}
+    yield append_frame(b"b", fencing_token="t") + append_frame(b"c"), 412, {"fencing_token_mismatch": ""}
 
 
-@CASES.case("append-session")
-async def empty_input(session: S2TestSession) -> None:
+@_ends
+def empty_input() -> Iterator[tuple[bytes, int, object]]:
     """An input without records ends the session with status 422."""
-    await _require_end(session, append_frame(b"a") + append_frame(), 1, 422, "invalid")
+    yield append_frame(), 422, "invalid"
 
 
-@CASES.case("append-session")
-async def frame_that_is_too_long(session: S2TestSession) -> None:
+@_ends
+def frame_that_is_too_long() -> Iterator[tuple[bytes, int, object]]:
     """A frame of more than 2 MiB ends the session with status 400, bad_frame, before its bytes come."""
-    good = append_frame(b"a")
-    await _require_end(session, good + (2 * MIB + 1).to_bytes(3, "big"), 1, 400, "bad_frame")
+    yield (2 * MIB + 1).to_bytes(3, "big"), 400, "bad_frame"
     overhead = len(append_input(b"x" * MIB)) - MIB
-    longest = append_frame(b"x" * (2 * MIB - 1 - overhead))
-    await _require_end(session, good + longest, 1, 422, "invalid")
+    yield append_frame(b"x" * (2 * MIB - 1 - overhead)), 422, "invalid"
 
 
-@CASES.case("append-session")
-async def frame_that_is_cut_off(session: S2TestSession) -> None:
+@_ends
+def frame_that_is_cut_off() -> Iterator[tuple[bytes, int, object]]:
     """A body that ends within a frame ends the session with status 400, bad_frame."""
     frame = append_frame(b"b")
     for cut in (1, 3, 4, len(frame) - 1):
-        await _require_end(session, append_frame(b"a") + frame[:cut], 1, 400, "bad_frame")
+        yield frame[:cut], 400, "bad_frame"
 
 
-_ZEROS: Final = bytes(2 * MIB)
-_GARBAGE: Final = {
-    "no protobuf": _frame(b"\xff\xff\xff"),
-    "without a flag": b"\x00\x00\x00",
-    "a compression that there is not": b"\x00\x00\x02\x60x",
-    "terminal": b"".join(encode_terminal(400, b"{}")),
-    "no zstd": _frame(b"not zstd at all", Compression.ZSTD),
-    "no gzip": _frame(b"not gzip at all", Compression.GZIP),
-    "zstd that is cut off": _frame(zstandard.compress(append_input(b"x" * 5000))[:-9], Compression.ZSTD),
-    "zstd of 2 MiB": _frame(zstandard.compress(_ZEROS), Compression.ZSTD),
-    "gzip of 2 MiB": _frame(gzip.compress(_ZEROS), Compression.GZIP),
-}
-
-
-@CASES.case("append-session")
-async def frame_of_garbage(session: S2TestSession) -> None:
+@_ends
+def frame_of_garbage() -> Iterator[tuple[bytes, int, object]]:
     """A frame that is no protobuf, is empty, is compressed otherwise than it says or to more than a frame holds, or is
     terminal, ends the session with status 400, bad_frame."""
-    for frame in _GARBAGE.values():
-        await _require_end(session, append_frame(b"a") + frame, 1, 400, "bad_frame")
+    compression_3 = b"\x00\x00\x02\x60x"
+    for frame in (_frame(b"\xff\xff\xff"), b"\x00\x00\x00", compression_3, b"".join(encode_terminal(400, b"{}"))):
+        yield frame, 400, "bad_frame"
+    cut_off, too_much = zstandard.compress(append_input(b"x" * 5000))[:-9], bytes(2 * MIB)
+    for payload in (b"not zstd at all", cut_off, zstandard.compress(too_much)):
+        yield _frame(payload, Compression.ZSTD), 400, "bad_frame"
+    for payload in (b"not gzip at all", gzip.compress(too_much)):
+        yield _frame(payload, Compression.GZIP), 400, "bad_frame"
 
 
 @CASES.case("append-session")

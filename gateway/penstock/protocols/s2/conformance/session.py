@@ -208,7 +208,7 @@ class S2TestSession:
         status, _, code = expected.partition(" ")
         error = value_of(response.body) if str(response.status) == status else None
         got = error.get("code") if isinstance(error, dict) else None
-        require(got == code, expected, (response.status, response.body[:200]))
+        require(got == code, f"{expected} for {method} {path:.80}", (response.status, response.body[:200]))
 
     def path(self, rest: str = "") -> str:
         """Return the path of the case's stream."""

@@ -217,15 +217,6 @@ async def last_event_of_all(session: S2TestSession) -> None:
     await session.read(416, [_head(EVENTS), ("last-event-id", f"{number},{number},{number}")], seq_num=0)
 
 
-@CASES.case("events")
-async def bad_last_event_id(session: S2TestSession) -> None:
-    """A malformed last-event-id is status 400, bad_header, as JSON."""
-    await session.create("a")
-    for bad in ("x", "1:2:3", "1,2", "1,2,3,4", "-1,2,3", "1,2,x", "18446744073709551616,1,1"):
-        headers = [_head(EVENTS), ("last-event-id", bad)]
-        await session.refused("400 bad_header", "GET", session.records, None, headers, seq_num=0)
-
-
 @CASES.case("read-session")
 async def media_type_of_a_session(session: S2TestSession) -> None:
     """A session is chosen by its content type, whatever is accepted. Nothing between may keep or change its frames."""

@@ -51,7 +51,7 @@ async def create_a_stream(session: S2TestSession) -> None:
     require_equal(_result(response), (201, "created"))
     _require_info(value_of(response.body), {"name": session.stream, "deleted_at": None, "cipher": None})
     change = {"retention_policy": {"age": 60}}
-    for body, result in (({}, "noop"), (change, "updated"), (change, "noop")):
+    for body, result in (({}, "noop"), (None, "noop"), (b"{}", "noop"), (change, "updated"), (change, "noop")):
         require_equal(await _ensure(session, session.path(), body), (200, result))
     await session.append("kept")
     infinite: dict[str, Any] = {"retention_policy": {"infinite": {}}}
@@ -71,19 +71,6 @@ async def repeated_creation(session: S2TestSession) -> None:
     bare = {"stream": session.stream}
     for body, head in ((value, []), (value, [("s2-request-token", "other")]), (bare, token)):
         await session.refused("409 resource_already_exists", "POST", "/v1/streams", body, head)
-    await session.refused("400 bad_header", "POST", "/v1/streams", value, [("s2-request-token", "t" * 37)])
-
-
-@CASES.case("streams")
-async def create_without_a_body(session: S2TestSession) -> None:
-    """PUT needs no body; what has one says that it is JSON."""
-    require_equal(await _ensure(session, session.path(), None), (201, "created"))
-    require_equal(_result(await session.request("PUT", session.path(), b"{}")), (200, "noop"))
-    other = [("content-type", "text/plain")]
-    await session.refused("400 bad_json", "PUT", session.path(), b"{}", other)
-    for head in (other, []):
-        await session.refused("400 bad_json", "POST", "/v1/streams", b'{"stream":"s"}', head)
-        await session.refused("400 bad_json", "PATCH", session.path(), b"{}", head)
 
 
 @CASES.case("streams")
@@ -104,24 +91,11 @@ async def list_streams(session: S2TestSession) -> None:
 
 
 @CASES.case("streams")
-async def list_with_bad_bounds(session: S2TestSession) -> None:
-    """A bound that no name can have, a limit that is no number, and a key twice are status 400, bad_query."""
-    for name in ("prefix", "start_after"):
-        for bad in ("a" * 513, "a%00"):
-            for path, head in (("/v1/streams", ()), ("/v1/basins", ACCOUNT)):
-                await session.refused("400 bad_query", "GET", f"{path}?{name}={bad}", None, head)
-    for query in ("limit=x", "limit=1&limit=2"):
-        await session.refused("400 bad_query", "GET", f"/v1/streams?{query}")
-    await session.expect(200, "GET", "/v1/streams?other=1&other=2&limit=1")
-
-
-@CASES.case("streams")
 async def delete_a_stream(session: S2TestSession) -> None:
     """DELETE is status 202 without a body, and the records cannot be read any more, nor others appended; a new stream
     of the name is empty."""
     for when in ("read", "append"):
         await session.needs_create(f"create_stream_on_{when}")
-    await session.refused("404 stream_not_found", "DELETE", session.path())
     await session.create("a", {"headers": [["", "fence"]], "body": "token"})
     response = await session.request("DELETE", session.path())
     require_equal((response.status, response.body, response.header("content-length")), (202, b"", "0"))
@@ -157,29 +131,11 @@ async def configure_a_stream(session: S2TestSession) -> None:
     require_equal(await _config(session), expected)
     reset = {"retention_policy": None, "timestamping": None, "delete_on_empty": {"min_age_secs": 5}}
     require_equal(await _config(session, "PATCH", reset), {**_DEFAULTS, "delete_on_empty": {"min_age_secs": 5}})
-    await session.refused("400 bad_json", "PATCH", session.path(), b"", [("content-type", JSON)])
-    await session.refused("404 stream_not_found", "PATCH", "/v1/streams/unknown", {})
-
-
-@CASES.case("streams")
-async def invalid_configurations(session: S2TestSession) -> None:
-    """A retention of 0 s is status 422, and what is no configuration 400, bad_json; nothing is created."""
-    zero = {"retention_policy": {"age": 0}}
-    await session.refused("422 invalid", "PUT", session.path(), zero)
-    await session.refused("422 invalid", "POST", "/v1/streams", {"stream": session.stream, "config": zero})
-    for bad in (
-        *(b"{", b"null", b'{"retention_policy":{"age":-1}}', b'{"retention_policy":{"age":"x"}}'),
-        *(b'{"timestamping":{"mode":"sometimes"}}', b'{"delete_on_empty":{"min_age_secs":-5}}'),
-    ):
-        await session.refused("400 bad_json", "PUT", session.path(), bad, [("content-type", JSON)])
-    await session.refused("404 stream_not_found", "GET", session.path())
-    await session.create()
-    await session.refused("422 invalid", "PATCH", session.path(), zero)
 
 
 @CASES.case("basins")
 async def create_a_basin(session: S2TestSession) -> None:
-    """PUT and POST of a basin are as those of a stream."""
+    """PUT and POST of a basin, whose name has 8 to 48 characters, are as those of a stream."""
     name, token = session.server.new_name(), [*ACCOUNT, ("s2-request-token", session.stream)]
     path = f"/v1/basins/{name}"
     await session.make_basin()
@@ -197,6 +153,9 @@ async def create_a_basin(session: S2TestSession) -> None:
     for body, result in ((change, "updated"), (change, "noop")):
         require_equal(await _ensure(session, path, body), (200, result))
     require_equal((await session.expect(200, "GET", path, None, ACCOUNT))["create_stream_on_append"], True)
+    for name in (session.basin[-8:], f"{session.basin}-{'x' * 48}"[:48]):
+        session.will_delete(name)
+        require_equal(await _ensure(session, f"/v1/basins/{name}", None), (201, "created"))
 
 
 @CASES.case("basins")
@@ -222,8 +181,6 @@ async def configure_a_basin(session: S2TestSession) -> None:
     reset = (await changed({"default_stream_config": None}))["default_stream_config"] or {}
     require(reset.get("retention_policy") in (None, {"age": 604_800}), "the default retention", reset)
     await session.refused("400 bad_json", "PATCH", path, b"", [*ACCOUNT, ("content-type", JSON)])
-    for method, body in (("PATCH", {}), ("GET", None), ("DELETE", None)):
-        await session.refused("404 basin_not_found", method, "/v1/basins/conform-no-such-basin", body, ACCOUNT)
 
 
 @CASES.case("basins")
@@ -270,23 +227,3 @@ async def delete_a_basin(session: S2TestSession) -> None:
     code = value_of(response.body).get("code")
     codes = ("basin_not_found", "basin_deletion_pending", "stream_deletion_pending")
     require(code in codes, "no basin", (response.status, code))
-
-
-@CASES.case("basins")
-async def invalid_basins(session: S2TestSession) -> None:
-    """A basin's name has 8 to 48 characters of a-z, 0-9 and hyphens, with none at either end: another is status 400,
-    bad_path, bad_json or bad_header as it stands. So is a cipher that there is not."""
-    for name in ("short-7", "x" * 49, "Upper-Case", "-begins-badly", "ends-badly-", "under_score_"):
-        await session.refused("400 bad_json", "POST", "/v1/basins", {"basin": name}, ACCOUNT)
-        await session.refused("400 bad_path", "PUT", f"/v1/basins/{name}", {}, ACCOUNT)
-        await session.refused("400 bad_path", "GET", f"/v1/basins/{name}", None, ACCOUNT)
-        await session.refused("400 bad_header", "GET", "/v1/streams", None, [("s2-basin", name)])
-    basin, config = session.server.new_name(), {"config": {"stream_cipher": "rot13"}}
-    await session.refused("400 bad_json", "PUT", f"/v1/basins/{basin}", config, ACCOUNT)
-    await session.refused("400 bad_json", "POST", "/v1/basins", {"basin": basin, **config}, ACCOUNT)
-    await session.refused("404 basin_not_found", "GET", f"/v1/basins/{basin}", None, ACCOUNT)
-    await session.make_basin()
-    for name in (session.basin[-8:], f"{session.basin}-{'x' * 48}"[:48]):
-        session.will_delete(name)
-        response = await session.request("PUT", f"/v1/basins/{name}", {}, ACCOUNT)
-        require(response.status in (200, 201), f"status 201 for {name}", response.status)
