@@ -121,10 +121,9 @@ S2: Faults = {
         "read events read-session transports",
         _cases(
             "read-from-a-number read-at-the-tail read-from-the-end read-from-a-time read-until-a-time "
-            "read-as-protobuf two-starts read-that-waits read-of-much read-of-many-bytes events-of-records "
-            "follow-as-events follow-in-a-session follow-during-appends-as-events follow-during-appends-in-a-session "
-            "wait-as-events wait-in-a-session beyond-the-tail-as-events beyond-the-tail-in-a-session "
-            "acknowledged-records-are-visible"
+            "read-as-protobuf two-starts read-of-much read-of-many-bytes events-of-records follow-as-events "
+            "follow-in-a-session follow-during-appends-as-events follow-during-appends-in-a-session "
+            "beyond-the-tail-as-events beyond-the-tail-in-a-session acknowledged-records-are-visible"
         ),
     ),
     "reads have no bounds": (
@@ -132,18 +131,18 @@ S2: Faults = {
         "read events read-session",
         _cases(
             "read-with-bounds reads-of-nothing read-until-a-time read-as-protobuf events-of-records bounds-as-events "
-            "bounds-in-a-session wait-as-events wait-in-a-session beyond-the-tail-as-events "
-            "beyond-the-tail-in-a-session media-type-of-events last-event-id last-event-of-all"
+            "bounds-in-a-session beyond-the-tail-as-events beyond-the-tail-in-a-session media-type-of-events "
+            "last-event-id last-event-of-all"
         ),
     ),
     "reads do not wait": (
         asked(rb"&wait=[1-9]", b"&wait=0"),
-        "read events read-session",
-        _cases("read-at-the-tail read-that-waits wait-as-events wait-in-a-session"),
+        "wait",
+        _cases("read-that-waits wait-as-events wait-in-a-session"),
     ),
     "reads wait": (
         asked(rb"&wait=0", b"&wait=1"),
-        "wait-as-events bounds-as-events bounds-in-a-session",
+        "events bounds-in-a-session",
         _cases("bounds-as-events bounds-in-a-session"),
     ),
     "a read at the tail is not found": (
@@ -156,14 +155,14 @@ S2: Faults = {
         replied(b"\nid: ", b"\nxx: "),
         "events",
         _cases(
-            "events-of-records follow-as-events follow-during-appends-as-events bounds-as-events wait-as-events "
+            "events-of-records follow-as-events follow-during-appends-as-events bounds-as-events "
             "beyond-the-tail-as-events last-event-id last-event-of-all"
         ),
     ),
     "events do not end": (
         replied(b"[DONE]", b"[GONE]"),
         "read events",
-        _cases("reads-of-nothing events-of-records bounds-as-events wait-as-events last-event-id last-event-of-all"),
+        _cases("reads-of-nothing events-of-records bounds-as-events last-event-id last-event-of-all"),
     ),
     "responses may be kept": (
         replied(b"no-cache, no-transform", b"no-cache, to-transform"),

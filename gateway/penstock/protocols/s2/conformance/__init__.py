@@ -41,6 +41,7 @@ SUITE: Final = Suite(
         "tail": "Requests, and the tail",
         "append": "Append",
         "read": "Read",
+        "wait": "Reads that wait for records",
         "events": "Read as server-sent events",
         "append-session": "Append in a session (S2S)",
         "read-session": "Read in a session (S2S)",

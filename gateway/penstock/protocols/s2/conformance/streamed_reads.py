@@ -31,7 +31,7 @@ _FORMS: Final = (("events", EVENTS, "as_events"), ("read-session", SESSION, "in_
 """Clauses, the media types of reads that go on, and how the names of their cases end."""
 _AT_ONCE: Final = 3.0
 """Seconds within which a reader that follows is sent what is appended."""
-_WAIT: Final = 1.0
+_WAIT: Final = 2.0
 _HALF: Final = 0.5
 _RACING: Final = 100
 """Records that are appended while readers begin to follow."""
@@ -45,11 +45,11 @@ _COMPRESSIONS: Final[dict[str, set[Compression]]] = {
 """Compressions that a request's accept-encoding allows."""
 
 
-def _either_way(run: Callable[[str, S2TestSession], Awaitable[None]]) -> None:
-    """Add a case as events and one in a session."""
-    for clause, media, suffix in _FORMS:
+def _either_way(run: Callable[[str, S2TestSession], Awaitable[None]], clause: str = "") -> None:
+    """Add a case as events and one in a session. `clause`: unless each has its own."""
+    for own_clause, media, suffix in _FORMS:
         demand = " ".join((run.__doc__ or "").split())
-        CASES.add(f"{run.__name__}_{suffix}", clause, demand, functools.partial(run, media))
+        CASES.add(f"{run.__name__}_{suffix}", clause or own_clause, demand, functools.partial(run, media))
 
 
 async def _require_next(exchange: S2Exchange, kind: str, value: object) -> None:
@@ -110,7 +110,7 @@ async def bounds(media: str, session: S2TestSession) -> None:
         require_equal((query, got), (query, ["body 0", "body 1", "body 2"][:count]))
 
 
-@_either_way
+@functools.partial(_either_way, clause="wait")
 async def wait(media: str, session: S2TestSession) -> None:
     """With wait a reader is sent the tail, and the end when nothing has been appended for so long; with count, too,
     when it has as many records."""
