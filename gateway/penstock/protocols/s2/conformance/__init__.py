@@ -18,7 +18,7 @@ from penstock.protocols.s2.conformance import (
     streams,
     transports,
 )
-from penstock.protocols.s2.conformance.session import opened_session
+from penstock.protocols.s2.conformance.session import open_session
 
 __all__ = ["SUITE"]
 
@@ -51,5 +51,5 @@ SUITE: Final = Suite(
         "encryption": "Encryption at rest",
     },
     cases=tuple(case for module in _MODULES for case in module.CASES.found),
-    session=opened_session,
+    session=open_session,
 )

@@ -85,9 +85,9 @@ def _ends(frames: Callable[[], Iterator[tuple[bytes, int, object]]]) -> None:
                 await exchange.send(append_frame(b"good") + sent)
                 await exchange.finish()
                 require_equal(await exchange.acks(1), [(number, number + 1)])
-                *others, last = await exchange.frames() or [_NOTHING]
-            if others or not isinstance(last, Terminal):
-                raise Deviation(f"expected a terminal frame for {sent!r:.80}, got {[*others, last]!r:.200}")
+                *earlier, last = await exchange.frames() or [_NOTHING]
+            if earlier or not isinstance(last, Terminal):
+                raise Deviation(f"expected a terminal frame for {sent!r:.80}, got {[*earlier, last]!r:.200}")
             value = value_of(last.body)
             require_equal((last.status, value.get("code") if isinstance(end, str) else value), (status, end))
             await session.require_tail(number + 1)
@@ -170,4 +170,4 @@ async def session_on_an_unknown_stream(session: S2TestSession) -> None:
     """A session on an unknown stream is status 404, and no session."""
     await session.needs_create("create_stream_on_append")
     head = [("content-type", SESSION)]
-    await session.refused("404 stream_not_found", "POST", session.records, append_frame(b"a"), head)
+    await session.expect_refusal("404 stream_not_found", "POST", session.records, append_frame(b"a"), head)

@@ -16,7 +16,7 @@ from penstock.protocols.s2.conformance.session import (
     append_input,
     b64,
     is_now,
-    parsed,
+    parse_message,
     record,
     value_of,
 )
@@ -53,7 +53,7 @@ async def append_as_protobuf(session: S2TestSession) -> None:
         batch = append_input(record(b"\x00\xff", timestamp=0)) + b"\x7a\x01z"
         response = await session.request("POST", session.records, batch, [("content-type", media), ("accept", media)])
         require_equal((response.status, response.header("content-type")), (200, PROTOBUF))
-        ack = parsed(pb.AppendAck, response.body)
+        ack = parse_message(pb.AppendAck, response.body)
         require(all(map(ack.HasField, ("start", "end", "tail"))), "start, end and tail", ack)
         require_equal((ack.start.seq_num, ack.end.seq_num, ack.tail.seq_num), (number, number + 1, number + 1))
 
@@ -70,7 +70,7 @@ async def media_types(session: S2TestSession) -> None:
         head = [("content-type", media), ("accept", PROTOBUF)]
         response = await session.request("POST", session.records, text, head)
         require_equal(response.header("content-type"), PROTOBUF)
-        require(parsed(pb.AppendAck, response.body).HasField("start"), "an acknowledgement", response.body)
+        require(parse_message(pb.AppendAck, response.body).HasField("start"), "an acknowledgement", response.body)
     response = await session.append_protobuf(append_input(b"x", match_seq_num=9))
     require_equal((response.status, response.header("content-type")), (412, JSON))
 
@@ -79,9 +79,9 @@ async def media_types(session: S2TestSession) -> None:
 async def most_records(session: S2TestSession) -> None:
     """A batch has 1000 records at most."""
     await session.create()
-    await session.refused("422 invalid", "POST", session.records, {"records": [{}] * 1001})
+    await session.expect_refusal("422 invalid", "POST", session.records, {"records": [{}] * 1001})
     protobuf = [("content-type", PROTOBUF)]
-    await session.refused("422 invalid", "POST", session.records, append_input(*[b"x"] * 1001), protobuf)
+    await session.expect_refusal("422 invalid", "POST", session.records, append_input(*[b"x"] * 1001), protobuf)
     require_equal((await session.append(*[""] * 1000))["end"]["seq_num"], 1000)
 
 
@@ -98,12 +98,12 @@ async def largest_batch(session: S2TestSession) -> None:
     )
     protobuf = [("content-type", PROTOBUF)]
     for largest, too_large in batches:
-        await session.refused("422 invalid", "POST", session.records, append_input(*too_large), protobuf)
+        await session.expect_refusal("422 invalid", "POST", session.records, append_input(*too_large), protobuf)
         require_equal((await session.append_protobuf(append_input(*largest))).status, 200)
     await session.append("x" * (MIB - 8))
     await session.require_tail(5)
-    await session.refused("400 bad_json", "POST", session.records, {"records": [{"body": "x" * 2 * MIB}]})
-    await session.refused("400 bad_proto", "POST", session.records, append_input(b"x" * 2 * MIB), protobuf)
+    await session.expect_refusal("400 bad_json", "POST", session.records, {"records": [{"body": "x" * 2 * MIB}]})
+    await session.expect_refusal("400 bad_proto", "POST", session.records, append_input(b"x" * 2 * MIB), protobuf)
 
 
 @CASES.case("append")
@@ -154,12 +154,12 @@ async def both_conditions(session: S2TestSession) -> None:
 async def append_as_base64(session: S2TestSession) -> None:
     """With s2-format: base64, or json-binsafe, bodies and headers are base64; with raw, or json, they are text."""
     await session.create()
-    given = {"headers": [[b64(b"\xff"), b64(b"\xfe")]], "body": b64(b"\x00\xff\r\n")}
+    binary = {"headers": [[b64(b"\xff"), b64(b"\xfe")]], "body": b64(b"\x00\xff\r\n")}
     for name in ("base64", "json-binsafe"):
         form = [("s2-format", name)]
-        await session.expect(200, "POST", session.records, {"records": [given]}, form)
+        await session.expect(200, "POST", session.records, {"records": [binary]}, form)
         got = (await session.read(200, form, tail_offset=1))["records"][0]
-        require_equal({name: got.get(name) for name in given}, given)
+        require_equal({name: got.get(name) for name in binary}, binary)
     await session.append("x")
     for name in ("raw", "json"):
         require_equal((await session.read(200, [("s2-format", name)], tail_offset=1))["records"][0]["body"], "x")
@@ -175,8 +175,9 @@ async def timestamps_never_fall(session: S2TestSession) -> None:
     require_equal(timestamps, [50, 50, 50])
 
 
-async def _stamped(session: S2TestSession, **records: object) -> int:
-    ack = await session.append(records)
+async def _append_record(session: S2TestSession, **record: object) -> int:
+    """Append a record; return the timestamp that it got."""
+    ack = await session.append(record)
     require_equal(ack["end"]["timestamp"], ack["tail"]["timestamp"])
     return int(ack["end"]["timestamp"])
 
@@ -185,25 +186,25 @@ async def _stamped(session: S2TestSession, **records: object) -> int:
 async def timestamps_of_the_future(session: S2TestSession) -> None:
     """A timestamp after the record's arrival becomes that of the arrival, unless the stream is uncapped."""
     await session.create()
-    now = await _stamped(session, body="x")
+    now = await _append_record(session, body="x")
     require(is_now(now), "milliseconds since 1970", now)
-    capped = await _stamped(session, body="x", timestamp=now + _HOUR)
+    capped = await _append_record(session, body="x", timestamp=now + _HOUR)
     require(now <= capped < now + _HOUR, "the time of arrival", capped)
-    require_equal(await _stamped(session, body="x", timestamp=60), capped)
+    require_equal(await _append_record(session, body="x", timestamp=60), capped)
     await session.expect(200, "PATCH", session.path(), {"timestamping": {"uncapped": True}})
-    require_equal(await _stamped(session, body="x", timestamp=now + _HOUR), now + _HOUR)
-    require_equal(await _stamped(session, body="x"), now + _HOUR)
-    require_equal(await _stamped(session, body="x", timestamp=_LARGEST), _LARGEST)
+    require_equal(await _append_record(session, body="x", timestamp=now + _HOUR), now + _HOUR)
+    require_equal(await _append_record(session, body="x"), now + _HOUR)
+    require_equal(await _append_record(session, body="x", timestamp=_LARGEST), _LARGEST)
 
 
 @CASES.case("append")
 async def modes_of_timestamps(session: S2TestSession) -> None:
     """In mode client-require a record without a timestamp is status 422; in mode arrival a given one is ignored."""
     await session.create(timestamping={"mode": "client-require"})
-    await session.refused("422 invalid", "POST", session.records, {"records": [{"body": "x"}]})
-    require_equal(await _stamped(session, body="x", timestamp=5), 5)
+    await session.expect_refusal("422 invalid", "POST", session.records, {"records": [{"body": "x"}]})
+    require_equal(await _append_record(session, body="x", timestamp=5), 5)
     await session.expect(200, "PATCH", session.path(), {"timestamping": {"mode": "arrival"}})
-    arrival = await _stamped(session, body="x", timestamp=6)
+    arrival = await _append_record(session, body="x", timestamp=6)
     require(is_now(arrival), "the time of arrival", arrival)
 
 
@@ -271,7 +272,7 @@ async def append_creates_a_stream(session: S2TestSession) -> None:
     async with session.exchange("POST", SESSION) as exchange:
         await exchange.send(append_frame(b"x"))
         require_equal(await exchange.acks(1), [(0, 1)])
-    await session.refused("404 stream_not_found", "GET", "/v1/streams/unknown/records")
+    await session.expect_refusal("404 stream_not_found", "GET", "/v1/streams/unknown/records")
     listing = await session.expect(200, "GET", "/v1/streams")
     require_equal([each["name"] for each in listing["streams"]], names)
 
@@ -283,7 +284,7 @@ async def configuration_of_a_stream_that_is_created(session: S2TestSession) -> N
     await session.make_basin({"create_stream_on_append": True})
     value = {"records": [{"body": "x", "timestamp": 5}]}
     for bad in ("{bad", "null", '{"storage_class":"a","storage_class":"b"}'):
-        await session.refused("400 bad_header", "POST", session.records, value, [("s2-stream-config", bad)])
+        await session.expect_refusal("400 bad_header", "POST", session.records, value, [("s2-stream-config", bad)])
     require_equal((await session.expect(200, "GET", "/v1/streams"))["streams"], [])
     for age in (60, 90):
         config = f'{{"timestamping":{{"mode":"client-require"}},"retention_policy":{{"age":{age}}}}}'

@@ -64,7 +64,7 @@ async def appends_and_reads_with_the_key(session: S2TestSession, cipher: str) ->
     protobuf = (await session.read_protobuf([_KEY], seq_num=0)).records
     require_equal([each.body.decode() for each in protobuf], bodies)
     for media in (EVENTS, SESSION):
-        require_equal(await session.all_bodies(media, _KEY, seq_num=0, count=3), bodies)
+        require_equal(await session.read_all_bodies(media, _KEY, seq_num=0, count=3), bodies)
     for most, count in ((99, 0), (100, 1), (199, 1), (200, 2)):
         require_equal(len((await session.read(200, [_KEY], seq_num=1, bytes=most))["records"]), count)
     fence = {"records": [{"headers": [["", "fence"]], "body": "token"}]}
@@ -80,12 +80,12 @@ async def missing_and_malformed_keys(session: S2TestSession, cipher: str) -> Non
     await _make_stream(session, cipher)
     for key in ("", "!!!!", b64(b"x" * 31), b64(b"x" * 33), "A" * 45):
         head = [("s2-encryption-key", key)]
-        await session.refused("400 bad_header", "POST", session.records, {"records": [_RECORD]}, head)
+        await session.expect_refusal("400 bad_header", "POST", session.records, {"records": [_RECORD]}, head)
         types = (("content-type", PROTOBUF), ("content-type", SESSION))
         for more, body in ((types[0], append_input(b"2")), (types[1], append_frame(b"3"))):
-            await session.refused("400 bad_header", "POST", session.records, body, [*head, more])
+            await session.expect_refusal("400 bad_header", "POST", session.records, body, [*head, more])
         for more in (("accept", "*/*"), ("accept", EVENTS), types[1]):
-            await session.refused("400 bad_header", "GET", session.records, None, [*head, more], seq_num=0)
+            await session.expect_refusal("400 bad_header", "GET", session.records, None, [*head, more], seq_num=0)
     await session.require_tail(0)
 
 
@@ -95,14 +95,14 @@ async def wrong_keys(session: S2TestSession, cipher: str) -> None:
     async with session.exchange("GET", SESSION, [_OTHER], seq_num=0) as exchange:
         require_equal((await exchange.next())[0], "tail")
         await session.expect(200, "POST", session.records, {"records": [_RECORD]}, [_KEY])
-        require_equal(_code(await exchange.next()), "decryption_failed")
-    await session.refused("400 decryption_failed", "GET", session.records, None, [_OTHER], seq_num=0)
+        require_equal(_error_code(await exchange.next()), "decryption_failed")
+    await session.expect_refusal("400 decryption_failed", "GET", session.records, None, [_OTHER], seq_num=0)
     for media in (EVENTS, SESSION):
         async with session.exchange("GET", media, [_OTHER], seq_num=0) as exchange:
-            require_equal(_code(await exchange.next()), "decryption_failed")
+            require_equal(_error_code(await exchange.next()), "decryption_failed")
 
 
-def _code(item: tuple[str, Any]) -> str | None:
+def _error_code(item: tuple[str, Any]) -> str | None:
     """Return the code of an error that ends a read, or None."""
     return item[1]["code"] if item[0] == "error" else None
 
@@ -114,7 +114,7 @@ async def keys_of_plain_streams(session: S2TestSession) -> None:
         await session.expect(200, "POST", session.records, {"records": [_RECORD]}, [key])
     require_equal(len((await session.read(seq_num=0))["records"]), 3)
     too_long = [("s2-encryption-key", "A" * 45)]
-    await session.refused("400 bad_header", "POST", session.records, {"records": [_RECORD]}, too_long)
+    await session.expect_refusal("400 bad_header", "POST", session.records, {"records": [_RECORD]}, too_long)
 
 
 for _cipher in _CIPHERS:

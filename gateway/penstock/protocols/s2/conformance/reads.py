@@ -33,7 +33,7 @@ async def _append_at(session: S2TestSession, *timestamps: int) -> None:
 
 @CASES.case("read")
 async def read_from_a_number(session: S2TestSession) -> None:
-    """Records come in order from seq_num on; what is empty is left out of them. Unknown keys mean nothing."""
+    """Records come in order from seq_num on; empty headers and bodies are left out. Unknown keys mean nothing."""
     await session.create("a", "b", "")
     value = await session.expect(200, "GET", f"{session.records}?seq_num=1&clamp=false&other=x&other=%ff")
     require(set(value) <= {"records", "tail"}, "records, and a tail maybe", value)
@@ -91,7 +91,7 @@ async def read_until_a_time(session: S2TestSession) -> None:
     require_equal(await session.bodies(seq_num=0, until=1), [])
     for until in (4, 5):
         for path in (session.records, "/v1/streams/unknown/records"):
-            await session.refused("422 invalid", "GET", path, None, (), timestamp=5, until=until)
+            await session.expect_refusal("422 invalid", "GET", path, None, (), timestamp=5, until=until)
 
 
 @CASES.case("read")
@@ -116,7 +116,7 @@ async def reads_of_nothing(session: S2TestSession) -> None:
             query = {**start, **bound}
             require_equal((await session.read(**query))["records"], [])
             for media in (EVENTS, SESSION):
-                require_equal(await session.all_bodies(media, **query), [])
+                require_equal(await session.read_all_bodies(media, **query), [])
 
 
 @CASES.case("read")
@@ -185,13 +185,13 @@ async def read_of_many_bytes(session: S2TestSession) -> None:
     seq_num = 0
     while seq_num < 7:
         records = (await session.read_protobuf(seq_num=seq_num, bytes=100 * MIB)).records
-        size = _metered(records)
+        size = _metered_size(records)
         require(0 < size <= MIB, "up to 1 MiB", size)
         require_equal([each.seq_num for each in records], list(range(seq_num, seq_num + len(records))))
         seq_num += len(records)
 
 
-def _metered(records: Iterable[pb.SequencedRecord]) -> int:
+def _metered_size(records: Iterable[pb.SequencedRecord]) -> int:
     return sum(8 + len(each.body) for each in records)
 
 
@@ -209,6 +209,6 @@ async def read_creates_a_stream(session: S2TestSession) -> None:
     session.stream = names[3]
     require_equal(await session.tail(), position(0))
     value = {"records": [{"body": "x"}]}
-    await session.refused("404 stream_not_found", "POST", "/v1/streams/unknown/records", value)
+    await session.expect_refusal("404 stream_not_found", "POST", "/v1/streams/unknown/records", value)
     listing = await session.expect(200, "GET", "/v1/streams")
     require_equal([each["name"] for each in listing["streams"]], names)

@@ -43,7 +43,7 @@ def _refusals(clause: str) -> Callable[[Callable[[], _Requests]], None]:
         async def run(session: S2TestSession) -> None:
             await session.create()
             for expected, method, path, *arguments in requests():
-                await session.refused(expected, method, path.format(quote(session.stream)), *arguments)
+                await session.expect_refusal(expected, method, path.format(quote(session.stream)), *arguments)
             await session.require_tail(0)
 
         CASES.add(requests.__name__, clause, " ".join((requests.__doc__ or "").split()), run)
@@ -177,7 +177,7 @@ def list_with_bad_bounds() -> _Requests:
 
 @_refusals("streams")
 def invalid_configurations() -> _Requests:
-    """A retention of 0 s is status 422, and what is no configuration 400, bad_json; nothing is created."""
+    """A retention of 0 s is status 422, and a malformed configuration 400, bad_json; nothing is created."""
     zero = {"retention_policy": {"age": 0}}
     yield "422 invalid", "PUT", f"{_STREAM}-new", zero
     yield "422 invalid", "PATCH", _STREAM, zero

@@ -47,7 +47,7 @@ async def tail_of_an_empty_stream(session: S2TestSession) -> None:
 async def tail_of_an_unknown_stream(session: S2TestSession) -> None:
     """An unknown stream is status 404, stream_not_found."""
     await session.needs_create("create_stream_on_read")
-    await session.refused("404 stream_not_found", "GET", session.path("/records/tail"))
+    await session.expect_refusal("404 stream_not_found", "GET", session.path("/records/tail"))
 
 
 @CASES.case("tail")
@@ -117,7 +117,7 @@ async def compressed_requests(session: S2TestSession) -> None:
         await session.expect(200, "POST", session.records, pack(text), [("content-type", JSON), coding])
         response = await session.append_protobuf(pack(append_input(b"text " * 1000)), [coding])
         require_equal(response.status, 200)
-        await session.refused("400 bad_json", "POST", session.records, text, [("content-type", JSON), coding])
+        await session.expect_refusal("400 bad_json", "POST", session.records, text, [("content-type", JSON), coding])
     require_equal(await session.bodies(seq_num=0), ["text " * 1000] * 4)
     response = await session.request(
         "POST", session.records, text, [("content-type", JSON), ("content-encoding", "br")]

@@ -35,8 +35,8 @@ __all__ = [
     "append_input",
     "b64",
     "is_now",
-    "opened_session",
-    "parsed",
+    "open_session",
+    "parse_message",
     "position",
     "record",
     "value_of",
@@ -108,7 +108,7 @@ class S2Exchange:
 
     async def acks(self, count: int | None = None) -> list[tuple[int, int]]:
         """Receive acknowledgements; return the first and the next sequence number of each."""
-        acks = [parsed(pb.AppendAck, bytes(frame.payload)) for frame in await self.messages(count)]
+        acks = [parse_message(pb.AppendAck, bytes(frame.payload)) for frame in await self.messages(count)]
         return [(ack.start.seq_num, ack.end.seq_num) for ack in acks]
 
     async def events(self, count: int | None = None) -> list[dict[str, str]]:
@@ -126,13 +126,12 @@ class S2Exchange:
         raise Deviation(f"expected events, got {self._text!r:.200} within {self._patience:g} s")
 
     async def next(self) -> tuple[str, Any]:
-        """Receive what a read brings next: "records" with their bodies, the "tail" of a ping or heartbeat, the JSON of
+        """Receive the next item of a read: "records" with their bodies, the "tail" of a ping or heartbeat, the JSON of
         the "error" that ends it, or its good "end"."""
         is_session = (self.header("content-type") or "") == SESSION
         kind, value = await (self._next_frame() if is_session else self._next_event())
         if kind in ("error", "end"):
-            rest = await (self.frames() if is_session else self.events())
-            require_equal(rest, [])
+            require_equal(await (self.frames() if is_session else self.events()), [])
         return kind, value
 
     async def _next_frame(self) -> tuple[str, Any]:
@@ -142,7 +141,7 @@ class S2Exchange:
         if isinstance(frames[0], Terminal):
             require(frames[0].status in _ENDS, f"one of the statuses {_ENDS}", frames[0])
             return "error", value_of(frames[0].body)
-        batch = parsed(pb.ReadBatch, bytes(frames[0].payload))
+        batch = parse_message(pb.ReadBatch, bytes(frames[0].payload))
         require(bool(batch.records) or batch.HasField("tail"), "records or the tail", batch)
         if batch.records:
             return "records", [each.body.decode(errors="replace") for each in batch.records]
@@ -202,7 +201,7 @@ class S2TestSession:
         require(response.status == status, f"status {status}", (response.status, response.body[:200]))
         return value_of(response.body) if response.body else None
 
-    async def refused(self, expected: str, method: str, path: str, *arguments: Any, **query: Any) -> None:
+    async def expect_refusal(self, expected: str, method: str, path: str, *arguments: Any, **query: Any) -> None:
         """Make a request that must be refused as in "404 stream_not_found": the status, and the code of its JSON."""
         response = await self.request(method, path, *arguments, **query)
         status, _, code = expected.partition(" ")
@@ -210,9 +209,9 @@ class S2TestSession:
         got = error.get("code") if isinstance(error, dict) else None
         require(got == code, f"{expected} for {method} {path:.80}", (response.status, response.body[:200]))
 
-    def path(self, rest: str = "") -> str:
-        """Return the path of the case's stream."""
-        return f"/v1/streams/{quote(self.stream, safe='')}{rest}"
+    def path(self, suffix: str = "") -> str:
+        """Return the path of the case's stream, and a suffix."""
+        return f"/v1/streams/{quote(self.stream, safe='')}{suffix}"
 
     @property
     def records(self) -> str:
@@ -252,9 +251,9 @@ class S2TestSession:
         """Read as protobuf."""
         response = await self.request("GET", self.records, None, [("accept", PROTOBUF), *headers], **query)
         require_equal((response.status, response.header("content-type")), (200, PROTOBUF))
-        return parsed(pb.ReadBatch, response.body)
+        return parse_message(pb.ReadBatch, response.body)
 
-    async def all_bodies(self, media: str, *headers: tuple[str, str], **query: Any) -> list[str]:
+    async def read_all_bodies(self, media: str, *headers: tuple[str, str], **query: Any) -> list[str]:
         """Read as events or in a session until the response ends; return the records' bodies."""
         bodies: list[str] = []
         async with self.exchange("GET", media, headers, **query) as exchange:
@@ -321,7 +320,7 @@ class S2TestSession:
 
 
 @asynccontextmanager
-async def opened_session(server: TestedServer) -> AsyncIterator[S2TestSession]:
+async def open_session(server: TestedServer) -> AsyncIterator[S2TestSession]:
     """Open a session in the basin of the URL, or in a new one; remove at the end what was made."""
     async with server.http("s2") as client:
         session = S2TestSession(client, server)
@@ -338,7 +337,7 @@ def _target(path: str, query: dict[str, Any]) -> str:
     return path + "?" * bool(query) + "&".join(f"{name}={quote(str(value))}" for name, value in query.items())
 
 
-def parsed(kind: type[M], data: bytes) -> M:
+def parse_message(kind: type[M], data: bytes) -> M:
     """Return a message. Raises Deviation."""
     try:
         return kind.FromString(data)

@@ -30,9 +30,11 @@ CASES: Final = Cases[S2TestSession]()
 _FORMS: Final = (("events", EVENTS, "as_events"), ("read-session", SESSION, "in_a_session"))
 """Clauses, the media types of reads that go on, and how the names of their cases end."""
 _AT_ONCE: Final = 3.0
-"""Seconds within which a reader that follows is sent what is appended."""
-_WAIT: Final = 2.0
-_HALF: Final = 0.5
+"""Seconds within which a reader that follows is sent a new record."""
+_WAIT: Final = 2
+"""Seconds that readers wait for records."""
+_PAUSE: Final = 0.5
+"""Seconds until a record is appended."""
 _RACING: Final = 100
 """Records that are appended while readers begin to follow."""
 _COMPRESSIONS: Final[dict[str, set[Compression]]] = {
@@ -46,7 +48,7 @@ _COMPRESSIONS: Final[dict[str, set[Compression]]] = {
 
 
 def _either_way(run: Callable[[str, S2TestSession], Awaitable[None]], clause: str = "") -> None:
-    """Add a case as events and one in a session. `clause`: unless each has its own."""
+    """Add a case as events, and one in a session. `clause`: of both; "": each has its own."""
     for own_clause, media, suffix in _FORMS:
         demand = " ".join((run.__doc__ or "").split())
         CASES.add(f"{run.__name__}_{suffix}", clause or own_clause, demand, functools.partial(run, media))
@@ -65,7 +67,7 @@ def _head(media: str) -> tuple[str, str]:
 
 @_either_way
 async def follow(media: str, session: S2TestSession) -> None:
-    """A reader is sent what is there, in batches of 1000 records at most, the tail, then what is appended, at once."""
+    """A reader is sent all records, in batches of 1000 at most, then the tail, then new records at once."""
     await session.create()
     for first in (0, 1000):
         await session.append_protobuf(append_input(*(b"%d" % number for number in range(first, first + 1000))))
@@ -99,14 +101,14 @@ async def follow_during_appends(media: str, session: S2TestSession) -> None:
 async def bounds(media: str, session: S2TestSession) -> None:
     """count, bytes and until bound the records, and so does wait of 0 by the tail; then the response ends."""
     await session.create()
-    require_equal(await session.all_bodies(media, seq_num=0, wait=0), [])
+    require_equal(await session.read_all_bodies(media, seq_num=0, wait=0), [])
     for number, time in enumerate((10, 20, 30)):
         await session.append({"body": f"body {number}", "timestamp": time})
     for query, count in (
         *(({"count": 1}, 1), ({"count": 3}, 3), ({"count": 9}, 3), ({"bytes": 28}, 2), ({"bytes": 27}, 1)),
         *(({"until": 30}, 2), ({"wait": 0}, 3), ({"count": 2, "wait": 9}, 2)),
     ):
-        got = await session.all_bodies(media, seq_num=0, **query)
+        got = await session.read_all_bodies(media, seq_num=0, **query)
         require_equal((query, got), (query, ["body 0", "body 1", "body 2"][:count]))
 
 
@@ -115,15 +117,17 @@ async def wait(media: str, session: S2TestSession) -> None:
     """With wait a reader is sent the tail, and the end when nothing has been appended for so long; with count, too,
     when it has as many records."""
     await session.create("a")
-    async with session.exchange("GET", media, seq_num=1, wait=int(_WAIT)) as exchange:
+    async with session.exchange("GET", media, seq_num=1, wait=_WAIT) as exchange:
         await _require_next(exchange, "tail", await session.tail())
         began = trio.current_time()
-        await trio.sleep(_HALF)
+        await trio.sleep(_PAUSE)
         await session.append("b")
         await _require_next(exchange, "records", ["b"])
         require_equal(await exchange.next(), ("end", None))
     seconds = trio.current_time() - began
-    require(_WAIT + 0.8 * _HALF < seconds < _WAIT + _AT_ONCE, f"an end {_WAIT} s behind the record", f"{seconds:.1f} s")
+    require(
+        _WAIT + 0.8 * _PAUSE < seconds < _WAIT + _AT_ONCE, f"an end {_WAIT} s behind the record", f"{seconds:.1f} s"
+    )
     async with session.exchange("GET", media, seq_num=1, count=2, wait=9) as exchange:
         require_equal(await exchange.bodies(1), ["b"])
         await session.append("c", "d")
@@ -169,8 +173,8 @@ async def events_of_records(session: S2TestSession) -> None:
     require_equal(end, {"data": "[DONE]"})
     require_equal([list(event) for event in batches], [["event", "id", "data"]] * len(batches))
     require_equal(({event["event"] for event in batches}, batches[-1]["id"]), ({"batch"}, "1,2,24"))
-    require_equal(await session.all_bodies(EVENTS, seq_num=0, count=1), ["a\r\n\n\u2028"])
-    require_equal(await session.all_bodies(EVENTS, *BASE64, seq_num=1, count=1), [b64(b"b")])
+    require_equal(await session.read_all_bodies(EVENTS, seq_num=0, count=1), ["a\r\n\n\u2028"])
+    require_equal(await session.read_all_bodies(EVENTS, *BASE64, seq_num=1, count=1), [b64(b"b")])
 
 
 @CASES.case("events")
@@ -186,7 +190,7 @@ async def media_type_of_events(session: S2TestSession) -> None:
 
 @CASES.case("events")
 async def last_event_id(session: S2TestSession) -> None:
-    """last-event-id goes on behind its record, whatever start is given; what was delivered counts towards the bounds,
+    """last-event-id goes on behind its record, whatever start is given; delivered records count towards the bounds,
     and the ids count on."""
     await session.create(*"abcdefgh")
     resumed = ("last-event-id", "1,2,18")
@@ -208,7 +212,7 @@ async def last_event_of_all(session: S2TestSession) -> None:
     """A reader that had all that it may have is at the end; another that had all records follows."""
     await session.create("a", "b")
     for number in ("1,2,18", "7,2,99", "0,2,9"):
-        require_equal(await session.all_bodies(EVENTS, ("last-event-id", number), seq_num=0, count=2), [])
+        require_equal(await session.read_all_bodies(EVENTS, ("last-event-id", number), seq_num=0, count=2), [])
     async with session.exchange("GET", EVENTS, [("last-event-id", "1,2,18")], seq_num=0) as exchange:
         await _require_next(exchange, "tail", await session.tail())
         await session.append("c")

@@ -25,7 +25,7 @@ def _result(response: Response) -> tuple[int, str | None]:
 
 
 async def _ensure(session: S2TestSession, path: str, body: object) -> tuple[int, str | None]:
-    """PUT; return the status and the header that says what was done."""
+    """PUT; return the status and s2-provision-result."""
     return _result(await session.request("PUT", path, body, ACCOUNT if path.startswith("/v1/basins") else ()))
 
 
@@ -37,7 +37,7 @@ async def _config(session: S2TestSession, method: str = "GET", body: object = No
 
 
 def _require_info(info: dict[str, Any], expected: dict[str, object]) -> None:
-    """Check what is said of a stream or a basin, but for the time of its creation."""
+    """Check the description of a stream or a basin; the time of its creation must have a zone."""
     created = datetime.fromisoformat(info.pop("created_at"))
     require(created.tzinfo is not None, "a time with a zone", created)
     require_equal(info, expected)
@@ -45,7 +45,7 @@ def _require_info(info: dict[str, Any], expected: dict[str, object]) -> None:
 
 @CASES.case("streams")
 async def create_a_stream(session: S2TestSession) -> None:
-    """PUT of a new stream is status 201, and of the same again 200, and s2-provision-result says what was done; POST of
+    """PUT of a new stream is status 201, and of the same again 200, and s2-provision-result tells them apart; POST of
     one that exists is status 409."""
     response = await session.request("PUT", session.path(), {})
     require_equal(_result(response), (201, "created"))
@@ -58,7 +58,7 @@ async def create_a_stream(session: S2TestSession) -> None:
     require_equal(await _ensure(session, session.path(), infinite), (200, "updated"))
     require_equal((await _config(session))["retention_policy"], {"infinite": {}})
     require_equal(await session.bodies(seq_num=0), ["kept"])
-    await session.refused("409 resource_already_exists", "POST", "/v1/streams", {"stream": session.stream})
+    await session.expect_refusal("409 resource_already_exists", "POST", "/v1/streams", {"stream": session.stream})
 
 
 @CASES.case("streams")
@@ -70,7 +70,7 @@ async def repeated_creation(session: S2TestSession) -> None:
         require_equal(_result(await session.request("POST", "/v1/streams", value, token)), (201, result))
     bare = {"stream": session.stream}
     for body, head in ((value, []), (value, [("s2-request-token", "other")]), (bare, token)):
-        await session.refused("409 resource_already_exists", "POST", "/v1/streams", body, head)
+        await session.expect_refusal("409 resource_already_exists", "POST", "/v1/streams", body, head)
 
 
 @CASES.case("streams")
@@ -115,7 +115,7 @@ async def delete_a_stream(session: S2TestSession) -> None:
 
 @CASES.case("streams")
 async def configure_a_stream(session: S2TestSession) -> None:
-    """A stream's configuration is read as it was set, with what was not as the defaults are; PATCH changes what it
+    """A stream's configuration is read as it was set, with the defaults for the rest; PATCH changes what it
     names, and null is the default."""
     await session.create(retention_policy={"age": 3600}, timestamping={"mode": "arrival", "uncapped": True})
     expected = {
@@ -147,7 +147,7 @@ async def create_a_basin(session: S2TestSession) -> None:
     info.pop("location")
     _require_info(info, {"name": name, "deleted_at": None, "state": "active"})
     require_equal(_result(await session.request("POST", "/v1/basins", value, token)), (201, "noop"))
-    await session.refused("409 resource_already_exists", "POST", "/v1/basins", value, ACCOUNT)
+    await session.expect_refusal("409 resource_already_exists", "POST", "/v1/basins", value, ACCOUNT)
     require_equal((await session.expect(200, "GET", path, None, ACCOUNT))["create_stream_on_read"], True)
     change = {"config": {"create_stream_on_append": True}}
     for body, result in ((change, "updated"), (change, "noop")):
@@ -166,26 +166,28 @@ async def configure_a_basin(session: S2TestSession) -> None:
     )
     path = f"/v1/basins/{session.basin}"
 
-    async def changed(change: object) -> dict[str, Any]:
+    async def reconfigure(change: object) -> dict[str, Any]:
         await session.expect(200, "PATCH", path, change, ACCOUNT)
         config: dict[str, Any] = await session.expect(200, "GET", path, None, ACCOUNT)
         keys = {"default_stream_config", "stream_cipher", "create_stream_on_append", "create_stream_on_read"}
         require_equal(set(config), keys)
         return config
 
-    config = await changed({"create_stream_on_read": True})
+    config = await reconfigure({"create_stream_on_read": True})
     require_equal((config["create_stream_on_append"], config["create_stream_on_read"]), (True, True))
     require_equal(config["default_stream_config"]["retention_policy"], {"age": 60})
-    defaults = (await changed({"default_stream_config": {"timestamping": {"uncapped": True}}}))["default_stream_config"]
+    defaults = (await reconfigure({"default_stream_config": {"timestamping": {"uncapped": True}}}))[
+        "default_stream_config"
+    ]
     require_equal((defaults["retention_policy"], defaults["timestamping"]["uncapped"]), ({"age": 60}, True))
-    reset = (await changed({"default_stream_config": None}))["default_stream_config"] or {}
+    reset = (await reconfigure({"default_stream_config": None}))["default_stream_config"] or {}
     require(reset.get("retention_policy") in (None, {"age": 604_800}), "the default retention", reset)
-    await session.refused("400 bad_json", "PATCH", path, b"", [*ACCOUNT, ("content-type", JSON)])
+    await session.expect_refusal("400 bad_json", "PATCH", path, b"", [*ACCOUNT, ("content-type", JSON)])
 
 
 @CASES.case("basins")
 async def defaults_of_a_basin(session: S2TestSession) -> None:
-    """A stream that is created has what its basin's defaults say; a later change of them is for later streams."""
+    """A new stream has the defaults of its basin; a later change of them is for later streams."""
     defaults = {"retention_policy": {"age": 90}, "timestamping": {"mode": "arrival"}}
     await session.make_basin({"default_stream_config": defaults})
     await session.create(timestamping={"uncapped": True})

@@ -16,7 +16,7 @@ from penstock.protocols.s2.conformance.session import (
     append_frame,
     append_input,
     b64,
-    parsed,
+    parse_message,
     record,
     value_of,
 )
@@ -49,7 +49,7 @@ async def same_records_by_every_way(session: S2TestSession) -> None:
         require_equal([each for event in batches for each in value_of(event["data"])["records"]], by_json)
     async with session.exchange("GET", SESSION, seq_num=0, count=3) as exchange:
         frames = await exchange.messages()
-    by_session = [each for frame in frames for each in parsed(pb.ReadBatch, bytes(frame.payload)).records]
+    by_session = [each for frame in frames for each in parse_message(pb.ReadBatch, bytes(frame.payload)).records]
     require_equal(list((await session.read_protobuf(seq_num=0)).records), by_session)
     got = [([(each.name, each.value) for each in got.headers], got.body) for got in by_session]
     require_equal(got, [(headers, body)] * 3)
@@ -73,7 +73,7 @@ async def acknowledged_records_are_visible(session: S2TestSession) -> None:
             require_equal(await session.bodies(tail_offset=1), [body.decode()])
             require_equal([each.body for each in (await session.read_protobuf(seq_num=number)).records], [body])
             for media in (EVENTS, SESSION):
-                require_equal(await session.all_bodies(media, seq_num=number, count=1), [body.decode()])
+                require_equal(await session.read_all_bodies(media, seq_num=number, count=1), [body.decode()])
 
 
 @CASES.case("transports")
