@@ -218,10 +218,11 @@ def test_a_reader_that_stopped_is_dropped_by_rule() -> None:
         idle.close()
 
 
-def test_a_stalled_stream_does_not_stall_its_connection(s2: S2Client, stream: str, new_name: str) -> None:
+def test_a_stalled_stream_does_not_stall_its_connection(shared_basin: S2Client) -> None:
     """HTTP/2: one reader that takes nothing, and others beside it on the same connection."""
+    s2 = shared_basin
+    stream, other = s2.ensure_stream("stalled"), s2.ensure_stream("beside-stalled")
     flood(s2, stream, 16 * MIB)
-    other = s2.ensure_stream(f"{new_name}/other")
     with H2Connection(s2.address, window=65_535, connection_window=8 * MIB) as connection:
         stalled = s2.read_session(stream, connection, seq_num=0)
         assert stalled.stream.status == 200

@@ -24,7 +24,7 @@ SLOW = {
     for folder, names in {
         "bridges": "back_pressure chaos clients examples matrix mirror mock positions real_backs "
         "recording_documents recording_faults replay replay_document restart server_faults",
-        "conformance": "durability loss many_followers s2_timers segment_bytes segment_kill segment_loss",
+        "conformance": "durability loss many_followers segment_bytes segment_kill segment_loss",
         "gateway/app": "drain failed_syncs process",
         "gateway/app/management": "captures closing readiness",
         "gateway/app/reload": "backs document process tls",

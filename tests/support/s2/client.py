@@ -206,11 +206,6 @@ def b64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def now_ms() -> int:
-    """Return the current time in ms since the epoch, as in records' timestamps."""
-    return time.time_ns() // 1_000_000
-
-
 def stream_path(stream: str) -> str:
     """Return the path of a stream: its name is one segment."""
     return "/v1/streams/" + quote(stream, safe="")
@@ -218,14 +213,10 @@ def stream_path(stream: str) -> str:
 
 @dataclass(frozen=True)
 class S2Client:
-    """Requests to one gateway in the name of one basin (None: no `s2-basin` header is sent).
-
-    `carrier`: the HTTP version of unary requests, "h1" or "h2"; each has a connection of its own.
-    """
+    """Requests to one gateway in the name of one basin (None: no `s2-basin` header is sent)."""
 
     address: Address
     basin: str | None = None
-    carrier: str = "h1"
 
     def of(self, basin: str | None) -> S2Client:
         """Return the same client for another basin."""
@@ -246,8 +237,6 @@ class S2Client:
     ) -> Answer:
         """Send one unary request."""
         target = _target(path, query)
-        if self.carrier == "h2":
-            return self._request_h2(method, target, body, self.head(headers), timeout)
         connection = http.client.HTTPConnection(*self.address, timeout=timeout)
         try:
             connection.connect()  # not under the suppress: a reset while connecting leaves no answer to read
@@ -258,20 +247,6 @@ class S2Client:
             return Answer(response.status, found, response.read())
         finally:
             connection.close()
-
-    def _request_h2(
-        self, method: str, target: str, body: bytes | None, headers: dict[str, str], timeout: float
-    ) -> Answer:
-        with H2Connection(self.address) as connection:
-            exchange = connection.open(method, target, headers, has_body=body is not None)
-            if body is not None:
-                exchange.send(body)
-                exchange.end()
-            status, found = exchange.head(timeout)
-            pieces = []
-            while piece := exchange.receive(timeout):
-                pieces.append(piece)
-            return Answer(status, found, b"".join(pieces))
 
     def send_json(self, method: str, path: str, value: object, headers: Mapping[str, str] | None = None) -> Answer:
         """Send one request with a JSON body."""

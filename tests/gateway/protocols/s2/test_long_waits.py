@@ -1,6 +1,4 @@
-"""Items of the S2 checklist that take a minute or more, on a virtual clock: the HTTP server and the S2 front over
-memory streams. The same over sockets and real time is in tests/conformance/test_s2_timers.
-"""
+"""Waits of a minute or more, on a virtual clock: the HTTP server and the S2 front over memory streams."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -120,7 +118,7 @@ def head(method: str, query: str, *lines: str) -> bytes:
 
 
 @pytest.mark.parametrize(("wait", "seconds"), [(1, 1), (59, 59), (60, 60), (61, 60), (600, 60), (2**32 - 1, 60)])
-async def test_item_44_a_unary_wait_is_at_most_60_seconds(autojump_clock: MockClock, wait: int, seconds: int) -> None:
+async def test_a_unary_wait_is_at_most_60_seconds(autojump_clock: MockClock, wait: int, seconds: int) -> None:
     async with connected() as client:
         await client.stream.send_all(head("GET", f"?seq_num=0&wait={wait}"))
         assert (await client.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
@@ -128,7 +126,7 @@ async def test_item_44_a_unary_wait_is_at_most_60_seconds(autojump_clock: MockCl
         assert trio.current_time() == pytest.approx(seconds, abs=0.01)
 
 
-async def test_item_69_an_idle_append_session_stays_open(autojump_clock: MockClock) -> None:
+async def test_an_idle_append_session_stays_open(autojump_clock: MockClock) -> None:
     """For a day, in silence: append sessions have no heartbeats."""
     frames = FrameReader()
     async with connected() as client:
@@ -148,7 +146,7 @@ async def test_item_69_an_idle_append_session_stays_open(autojump_clock: MockClo
         assert trio.current_time() >= 3 * 86_400
 
 
-async def test_items_51_and_71_a_session_is_never_silent_for_long(autojump_clock: MockClock) -> None:
+async def test_a_session_is_never_silent_for_long(autojump_clock: MockClock) -> None:
     """An hour of pings, each 5 to 15 s after the one before; clients give up after 20 s (2.6)."""
     async with connected() as client:
         await client.stream.send_all(head("GET", "?seq_num=0", "accept: text/event-stream"))

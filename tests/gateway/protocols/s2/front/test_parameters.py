@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.net.http.exchange import Request
+from penstock.protocols.s2.front.control import listing
 from penstock.protocols.s2.front.parameters import accepted, basin_of, media_of, query_of, read_of
 from penstock.protocols.s2.front.settings import S2Settings
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -132,3 +133,10 @@ def test_raw_bytes_of_a_query_are_utf8() -> None:
     raw = "prefix=é/&start_after=%C3%A9".encode().decode("latin-1")
     assert query_of(request(query=raw)) == {"prefix": "é/", "start_after": "é"}
     assert query_of(request(query="prefix=\xff&x=%ff")) == {"prefix": "\ufffd", "x": "\ufffd"}
+
+
+@pytest.mark.parametrize(
+    ("query", "limit"), [({}, 1000), ({"limit": "0"}, 1000), ({"limit": "5000"}, 1000), ({"limit": "7"}, 7)]
+)
+def test_limits_of_listings(query: dict[str, str], limit: int) -> None:
+    assert listing(query) == ("", "", limit)

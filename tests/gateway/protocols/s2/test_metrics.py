@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from support.process import GatewayProcess
 from support.s2.client import S2Client
 from support.s3p.client import S3PClient
 
@@ -66,17 +67,18 @@ def test_storage_now_and_before(own_basin: S2Client) -> None:
     assert all(at % 3600 == 0 for at, _ in whole["values"])
 
 
-def test_other_protocols_count_too(s3p: S3PClient, shared_basin: S2Client, new_name: str) -> None:
+def test_other_protocols_count_too(gateway: GatewayProcess, shared_basin: S2Client) -> None:
     def appended() -> float:
         return sums(shared_basin, f"/{shared_basin.basin}", "append-throughput", "bytes")["express"]
 
-    before, name = appended(), new_name.replace("/", "-")
-    s3p.create(name)
-    s3p.append(name, b"x" * 92)
+    before = appended()
+    with S3PClient(("127.0.0.1", gateway.s3p_port)) as s3p:
+        s3p.create("metered-by-s3p")
+        s3p.append("metered-by-s3p", b"x" * 92)
     assert appended() == before + 100
 
 
-@pytest.mark.parametrize("path", ["", "/conf-basin-01", "/conf-basin-01/s"])
+@pytest.mark.parametrize("path", ["", "/served-basin", "/served-basin/s"])
 def test_what_may_not_be_asked(s2: S2Client, path: str) -> None:
     now, wanted = int(time.time()), "storage" if path else "active-basins"
     client = s2.of(None)
