@@ -67,7 +67,7 @@ class ListenerServer:
         self._taps = taps
         self._accepting = trio.CancelScope()
         self._connections: trio.Nursery | None = None
-        self.addresses = [_bound(one) for one in self._sockets]
+        self.addresses = [_bound(acceptor) for acceptor in self._sockets]
         """The addresses that the sockets are bound to."""
         listener.bound(self.addresses)
 
@@ -77,14 +77,14 @@ class ListenerServer:
     ) -> ListenerServer:
         """Listen on the given sockets if any, else bind new ones. Raises CannotStart."""
         if given:
-            sockets = [trio.SocketListener(trio.socket.from_stdlib_socket(one)) for one in given]
+            sockets = [trio.SocketListener(trio.socket.from_stdlib_socket(bound)) for bound in given]
         else:
             sockets = await open_sockets(listener)
         try:
-            check_private(listener, [_bound(one) for one in sockets])
+            check_private(listener, [_bound(acceptor) for acceptor in sockets])
         except CannotStart:
-            for one in sockets:
-                one.socket.close()
+            for acceptor in sockets:
+                acceptor.socket.close()
             raise
         return cls(listener, sockets, limiter, taps)
 
@@ -113,8 +113,8 @@ class ListenerServer:
                 self._connections = connections
                 with self._accepting:
                     async with trio.open_nursery() as acceptors:
-                        for one, (host, port) in zip(self._sockets, self.addresses, strict=True):
-                            acceptors.start_soon(accept_connections, self, one, connections, self._taps)
+                        for acceptor, (host, port) in zip(self._sockets, self.addresses, strict=True):
+                            acceptors.start_soon(accept_connections, self, acceptor, connections, self._taps)
                             self._say_listening(host, port)
                         task_status.started()
             self.cut_off = connections.cancel_scope.cancelled_caught
@@ -175,8 +175,8 @@ class ListenerServer:
 
     def close(self) -> None:
         """Close the sockets. That is all the cleanup that a server needs that has not run yet."""
-        for one in self._sockets:
-            one.socket.close()
+        for acceptor in self._sockets:
+            acceptor.socket.close()
 
 
 class ListenerSet:
@@ -196,7 +196,7 @@ class ListenerSet:
     @property
     def addresses(self) -> dict[str, list[Address]]:
         """The addresses that each listener is bound to, by its name."""
-        return {name: place.addresses for name, place in self._open.items()}
+        return {name: server.addresses for name, server in self._open.items()}
 
     @property
     def all(self) -> list[ListenerServer]:
@@ -207,68 +207,68 @@ class ListenerSet:
         """Listen on the sockets given for the listener, or bind new ones. Raises CannotStart."""
         limiter = self._operators if listener.protocol == MANAGEMENT else self._limiter
         given = self._given.pop(listener.name, ())
-        place = await ListenerServer.listen(listener, given, limiter, self._taps)
-        self._listening.add(place)
-        return place
+        server = await ListenerServer.listen(listener, given, limiter, self._taps)
+        self._listening.add(server)
+        return server
 
     def close(self) -> None:
         """Close every socket."""
-        for place in self._listening:
-            place.close()
+        for server in self._listening:
+            server.close()
 
-    def abandon(self, place: ListenerServer) -> None:
+    def abandon(self, server: ListenerServer) -> None:
         """Close a server that was opened and will not begin."""
-        self._listening.discard(place)
-        place.close()
+        self._listening.discard(server)
+        server.close()
 
     def has(self, listener: Listener) -> bool:
         """Return whether a listener of this name and address runs. Raises CannotStart if the listener is private and
         other machines reach the address."""
-        place = self._open.get(listener.name)
-        if place is None or place.listener.address != listener.address:
+        server = self._open.get(listener.name)
+        if server is None or server.listener.address != listener.address:
             return False
-        check_private(listener, place.addresses)
+        check_private(listener, server.addresses)
         return True
 
-    async def begin(self, nursery: trio.Nursery, places: Sequence[ListenerServer]) -> None:
+    async def begin(self, nursery: trio.Nursery, servers: Sequence[ListenerServer]) -> None:
         """Begin to accept on all of these servers."""
         self._nursery = nursery
-        for place in places:
-            self._open[place.listener.name] = place
-            await nursery.start(self._run, place)
+        for server in servers:
+            self._open[server.listener.name] = server
+            await nursery.start(self._run, server)
 
     def replace(self, listeners: Sequence[Listener], opened: Sequence[ListenerServer], seconds: float) -> None:
         """Change the set of listeners to `listeners`, of which `opened` are new and the others run already (`has`) and
         adopt their new configuration. Those that are missing stop accepting, and their clients have `seconds` to
         finish."""
-        new = {place.listener.name: place for place in opened}
+        new = {server.listener.name: server for server in opened}
         wanted = {listener.name: listener for listener in listeners}
-        for name, place in list(self._open.items()):
+        for name, server in list(self._open.items()):
             if name in new or name not in wanted:
                 del self._open[name]
-                self._leaving.add(place)
-                log.info("listener_removed", listener=name, connections=place.connections)
-                place.stop_accepting()
-                place.cut_at(trio.current_time() + seconds)
+                self._leaving.add(server)
+                log.info("listener_removed", listener=name, connections=server.connections)
+                server.stop_accepting()
+                server.cut_at(trio.current_time() + seconds)
             else:
-                place.become(wanted[name])
+                server.become(wanted[name])
         assert self._nursery is not None, "they have begun"
-        for name, place in new.items():
-            self._open[name] = place
-            self._nursery.start_soon(self._run, place)
+        for name, server in new.items():
+            self._open[name] = server
+            self._nursery.start_soon(self._run, server)
 
     async def _run(
-        self, place: ListenerServer, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self, server: ListenerServer, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         try:
-            await place.run(task_status=task_status)
+            await server.run(task_status=task_status)
         finally:
-            self._leaving.discard(place)
-            self._listening.discard(place)
+            self._leaving.discard(server)
+            self._listening.discard(server)
 
     def close_connection(self, number: int) -> bool:
         """End the client's connection of this number. Return whether there was one."""
-        found = next((place.open[number] for place in self.all if number in place.open), None)
+        found = next((server.open[number] for server in self.all if number in server.open), None)
         if found is not None:
             found.scope.cancel()
         return found is not None
@@ -276,22 +276,22 @@ class ListenerSet:
     async def drain(self, seconds: float) -> None:
         """Stop accepting, tell clients, and wait up to `seconds` for their connections to end. The management listener
         is served meanwhile, and drained last."""
-        clients = [place for place in self.all if not place.of_operators]
-        connections = sum(place.connections for place in clients)
+        clients = [server for server in self.all if not server.of_operators]
+        connections = sum(server.connections for server in clients)
         log.info("draining", connections=connections, deadline_seconds=seconds)
         await self._end(clients, seconds)
-        if any(place.cut_off for place in clients):
+        if any(server.cut_off for server in clients):
             log.warning("drain_deadline", deadline_seconds=seconds)
-        await self._end([place for place in self.all if place.of_operators], OPERATORS_SECONDS)
+        await self._end([server for server in self.all if server.of_operators], OPERATORS_SECONDS)
 
-    async def _end(self, places: Sequence[ListenerServer], seconds: float) -> None:
+    async def _end(self, servers: Sequence[ListenerServer], seconds: float) -> None:
         deadline = trio.current_time() + seconds
-        for place in places:
-            place.stop_accepting()
-            place.cut_at(deadline)
-        for place in places:
-            await place.over.wait()
+        for server in servers:
+            server.stop_accepting()
+            server.cut_at(deadline)
+        for server in servers:
+            await server.over.wait()
 
 
-def _bound(one: trio.SocketListener) -> Address:
-    return Address(*one.socket.getsockname()[:2])
+def _bound(acceptor: trio.SocketListener) -> Address:
+    return Address(*acceptor.socket.getsockname()[:2])

@@ -96,14 +96,14 @@ class Rewriting(msgspec.Struct, frozen=True):
         """Compile the configured templates; None keeps the name. Raises ValueError, naming the key, for unknown
         captures and for templates that cannot make a legal name."""
         basin = Template.parse("{basin}" if to_basin is None else to_basin)
-        made = cls(pattern, basin, Template.parse("{stream}" if to_stream is None else to_stream))
-        for key, template in (("to_basin", made.basin), ("to_stream", made.stream)):
+        rewriting = cls(pattern, basin, Template.parse("{stream}" if to_stream is None else to_stream))
+        for key, template in (("to_basin", rewriting.basin), ("to_stream", rewriting.stream)):
             unknown = sorted(template.names - pattern.captures)
             if unknown:
                 known = ", ".join(f"{{{name}}}" for name in sorted(pattern.captures))
                 raise ValueError(f"{key}: nothing captures {{{unknown[0]}}}; there is {known}")
-        _check_legal(made.basin, made.stream)
-        return made
+        _check_legal(rewriting.basin, rewriting.stream)
+        return rewriting
 
     @property
     def changes(self) -> bool:
@@ -117,8 +117,8 @@ class Rewriting(msgspec.Struct, frozen=True):
         code = FailureCode.NOT_REPRESENTABLE
         basin, name = self.basin.fill(captures), self.stream.fill(captures)
         try:
-            made = basin if basin == stream.basin else validate_basin_name(basin, code)
-            return StreamRef(made, name if name == stream.stream else validate_stream_name(name, code))
+            target_basin = basin if basin == stream.basin else validate_basin_name(basin, code)
+            return StreamRef(target_basin, name if name == stream.stream else validate_stream_name(name, code))
         except OperationFailed as error:
             reason = f"stream {stream} would be {basin}/{name} behind the gateway: {error.failure.message}"
             raise fail(code, reason) from None
@@ -131,8 +131,8 @@ class Rewriting(msgspec.Struct, frozen=True):
 
     def _basin_made(self, basin: str) -> str | None:
         captured = self.pattern.basin.match(basin)
-        known = None if captured is None else {**captured, "basin": basin}
-        return None if known is None or not self.basin.names <= known.keys() else self.basin.fill(known)
+        captures = None if captured is None else {**captured, "basin": basin}
+        return None if captures is None or not self.basin.names <= captures.keys() else self.basin.fill(captures)
 
     def basin_back(self, basin: str) -> str | None:
         """Return the client's name of a back's basin, or None if it has none or it is ambiguous."""
@@ -143,8 +143,8 @@ class Rewriting(msgspec.Struct, frozen=True):
         """Return whether any stream of the route may be in this basin of the back; True if that is uncertain."""
         if self.basin.parts == (("basin",),):
             return self.pattern.basin.match(basin) is not None
-        made = [part if isinstance(part, str) else _Captured(part[0], _in_basin) for part in self.basin.parts]
-        return captured(made, basin) is not None
+        parts_within = [part if isinstance(part, str) else _Captured(part[0], _in_basin) for part in self.basin.parts]
+        return captured(parts_within, basin) is not None
 
     def stream_back(self, basin: str, name: str) -> str | None:
         """Return the client's name of the stream that the back names `name`, in the client's basin `basin`, or None if
@@ -243,10 +243,10 @@ class Rewriting(msgspec.Struct, frozen=True):
         basin, stream = (_parse(one, name, self._takes) for one, name in zip(self._templates, there, strict=True))
         if basin is None or stream is None:
             return False
-        known = {**basin, **stream}
+        captures = {**basin, **stream}
         return asked == (
-            _source(self.pattern.basin, "basin", known),
-            _source(self.pattern.stream, "stream", known),
+            _source(self.pattern.basin, "basin", captures),
+            _source(self.pattern.stream, "stream", captures),
         )
 
     @property
@@ -258,15 +258,15 @@ def _sample(pattern: NamePattern, between: list[str], anything: str) -> str | No
     """Return a name that the pattern matches, or None if none can be constructed."""
     if pattern.pieces is None:
         return anything if pattern.everything else None
-    made = ""
+    sample = ""
     for piece in pattern.pieces:
         if isinstance(piece, str):
-            made += piece
+            sample += piece
         elif piece.one:
-            made += "x"
+            sample += "x"
         else:
-            made += "x".join(["x", *(text for text in between if piece.slashes or "/" not in text), "x"])
-    return made
+            sample += "x".join(["x", *(text for text in between if piece.slashes or "/" not in text), "x"])
+    return sample
 
 
 class _Captured(msgspec.Struct, frozen=True):
@@ -295,28 +295,28 @@ def _parse(template: Template, name: str, takes: Mapping[str, Takes]) -> dict[st
         text = name[at : at + max(0, size)]
         if not all(map(used[0].takes, text)):
             return None
-        known = {used[0].name: text}
+        captures = {used[0].name: text}
     else:
         reading = captured(parts, name)
         if reading is None or reading != captured(parts, name, longest=False):
             return None
-        known = {part.name: text for part, text in zip(used, reading, strict=True)}
-    return known if template.fill(known) == name else None
+        captures = {part.name: text for part, text in zip(used, reading, strict=True)}
+    return captures if template.fill(captures) == name else None
 
 
 def _any(_character: str) -> bool:
     return True
 
 
-def _source(pattern: NamePattern, whole: str, known: dict[str, str] | None) -> str | None:
+def _source(pattern: NamePattern, whole: str, captures: dict[str, str] | None) -> str | None:
     """Return the name that the pattern matched to capture `known`, or None if that does not determine it."""
-    if known is None:
+    if captures is None:
         return None
-    if whole in known:
-        return known[whole]
+    if whole in captures:
+        return captures[whole]
     if pattern.pieces is None:
         return None
-    parts = [piece if isinstance(piece, str) else known.get(piece.name) for piece in pattern.pieces]
+    parts = [piece if isinstance(piece, str) else captures.get(piece.name) for piece in pattern.pieces]
     return None if None in parts else "".join(part for part in parts if part is not None)
 
 

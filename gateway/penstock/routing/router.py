@@ -162,9 +162,9 @@ def _basin(view: View, basin: str, changes: bool = False) -> _Place:
         taking = managing
     whole = [route for route in taking if route.rewriting.pattern.stream.everything]
     for route in (*whole, *taking):
-        there = route.rewriting.basin_forward(basin)
-        if there is not None and Capability.BASINS in route.holder.target.capabilities:
-            return _Place(route.holder, there, route, route in whole)
+        target_basin = route.rewriting.basin_forward(basin)
+        if target_basin is not None and Capability.BASINS in route.holder.target.capabilities:
+            return _Place(route.holder, target_basin, route, route in whole)
     return _Place(view.embedded, basin, None, bool(whole))
 
 
@@ -263,16 +263,18 @@ def _streams_of(
     """Yield the route's part of a listing, if it can have any such streams. Fetching it adds the route's name to
     `lacking` if its back does not have the basin, and its back to `failed` as `_basins_of` does."""
     rewriting, basin = route.rewriting, operation.basin
-    there = rewriting.basin_forward(basin)
-    span = None if there is None else rewriting.span(operation.prefix, operation.start_after)
-    if there is None or span is None:
+    target_basin = rewriting.basin_forward(basin)
+    span = None if target_basin is None else rewriting.span(operation.prefix, operation.start_after)
+    if target_basin is None or span is None:
         return
     prefix, start_after = span
     exact = operation.exact and rewriting.stream_back(basin, prefix) == operation.prefix
 
     async def fetch(start_after: str, limit: int) -> Page[StreamInfo]:
         try:
-            return await route.holder.target.back.perform(ListStreams(there, prefix, start_after, limit, exact=exact))
+            return await route.holder.target.back.perform(
+                ListStreams(target_basin, prefix, start_after, limit, exact=exact)
+            )
         except OperationFailed as error:
             if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
                 return _without(operation, route.holder, error, failed)
@@ -327,8 +329,8 @@ async def _about_stream(decision: Decision, operation: Any) -> Any:
     if isinstance(operation, CheckTail) and not decision.creates_by_reading:
         changes["create_if_missing"] = False
     with in_clients_words(decision):
-        there = replace(operation, **changes) if changes else operation
-        result = await metered_operation(decision.meter, operation, _on(decision.holder, there))
+        forwarded = replace(operation, **changes) if changes else operation
+        result = await metered_operation(decision.meter, operation, _on(decision.holder, forwarded))
     if isinstance(result, Provisioned) and isinstance(result.info, StreamInfo):
         return replace(result, info=msgspec.structs.replace(result.info, name=decision.asked.stream))
     return result
@@ -363,31 +365,31 @@ async def _merge(view: View, operation: Merge) -> Any:
                 f"stream {source.asked} is on back {source.holder.target.name}, and cannot be merged into one on "
                 f"{decision.holder.target.name}",
             )
-    there = replace(operation, target=decision.there, sources=tuple(source.there for source in sources))
+    forwarded = replace(operation, target=decision.there, sources=tuple(source.there for source in sources))
     with in_clients_words(decision):
-        return await metered_operation(decision.meter, operation, _on(decision.holder, there))
+        return await metered_operation(decision.meter, operation, _on(decision.holder, forwarded))
 
 
 async def _usage(view: View, operation: GetUsage | GetStorage | ListActiveBasins) -> Any:
     """Ask the embedded store. Streams on other servers are in their servers' accounts, and unknown here."""
-    there, holder = operation, view.embedded
+    forwarded, holder = operation, view.embedded
     try:
         if isinstance(operation, GetStorage) and operation.stream.stream:
             decision = view.decide(operation.stream)
-            there, holder = replace(operation, stream=decision.there), decision.holder
+            forwarded, holder = replace(operation, stream=decision.there), decision.holder
         elif isinstance(operation, GetStorage):
             place = _basin(view, operation.stream.basin)
-            there, holder = replace(operation, stream=StreamRef(place.there, "")), place.holder
+            forwarded, holder = replace(operation, stream=StreamRef(place.there, "")), place.holder
         elif isinstance(operation, GetUsage) and operation.basin:
             place = _basin(view, operation.basin)
-            there, holder = replace(operation, basin=place.there), place.holder
+            forwarded, holder = replace(operation, basin=place.there), place.holder
     except OperationFailed as error:
         if error.failure.code not in (FailureCode.BASIN_NOT_FOUND, FailureCode.STREAM_NOT_FOUND):
             raise
         return {} if isinstance(operation, GetUsage) else ()
     if holder.target.back is not view.embedded.target.back:
         return {} if isinstance(operation, GetUsage) else ()
-    return await holder.target.back.perform(there)
+    return await holder.target.back.perform(forwarded)
 
 
 _ABOUT_MANY: Final[Mapping[type, Callable[[Any, Any], Awaitable[Any]]]] = {
@@ -513,12 +515,12 @@ class View(Back):
         """Declare it to all backs of routes that lead streams of the basin there, under the names that they have
         there: a route may put text before a stream's name. Names that it changes otherwise are not kept apart."""
         for route in self._routes:
-            there = route.rewriting.basin_forward(basin)
-            if there is not None:
+            target_basin = route.rewriting.basin_forward(basin)
+            if target_basin is not None:
                 prefix_there = route.rewriting.stream.beginning + prefix
-                route.holder.target.back.declare_partitioned(there, prefix_there)
+                route.holder.target.back.declare_partitioned(target_basin, prefix_there)
                 if route.mirror is not None:
-                    self._targets[route.mirror].back.declare_partitioned(there, prefix_there)
+                    self._targets[route.mirror].back.declare_partitioned(target_basin, prefix_there)
 
     # ---- decisions -----------------------------------------------------------------------------------------------
 
@@ -586,10 +588,10 @@ class View(Back):
         _note(decision, client)
         target = decision.holder.target
         able = Capability.TABLES in target.capabilities
-        there = renamed(owned[0], decision.there, target.names or self.names) if able else None
-        if there is None:
+        target_name = renamed(owned[0], decision.there, target.names or self.names) if able else None
+        if target_name is None:
             return Decision(decision.route, self.embedded, asked, asked)
-        return Decision(decision.route, decision.holder, asked, StreamRef(INTERNAL_BASIN, there))
+        return Decision(decision.route, decision.holder, asked, StreamRef(INTERNAL_BASIN, target_name))
 
 
 def _note(decision: Decision, client: Client) -> None:

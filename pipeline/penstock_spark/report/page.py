@@ -92,17 +92,17 @@ def _verdict(row: Row) -> str:
     return f'<span class="verdict {_LOOKS.get(verdict, "doubtful")}">{html.escape(verdict)}</span>'
 
 
-def page(found: Findings, title: str = "Penstock") -> str:
+def page(findings: Findings, title: str = "Penstock") -> str:
     """Return the HTML. Findings that are None have no section."""
     sections = [
-        ("streams", "Streams", found.streams is not None, _streams),
-        ("throughput", "Throughput", found.throughput is not None, _throughput),
-        ("latency", "Latency", found.latency is not None, _latency),
-        ("usage", "Usage", bool(found.usage), _usage),
-        ("quality", "Quality", found.quality is not None, _quality),
-        ("audit", "Audit", found.verdicts is not None, _audit),
+        ("streams", "Streams", findings.streams is not None, _streams),
+        ("throughput", "Throughput", findings.throughput is not None, _throughput),
+        ("latency", "Latency", findings.latency is not None, _latency),
+        ("usage", "Usage", bool(findings.usage), _usage),
+        ("quality", "Quality", findings.quality is not None, _quality),
+        ("audit", "Audit", findings.verdicts is not None, _audit),
     ]
-    shown = [(place, head, make(found)) for place, head, wanted, make in sections if wanted]
+    shown = [(place, head, make(findings)) for place, head, wanted, make in sections if wanted]
     links = "".join(f'<li><a href="#{place}">{head}</a></li>' for place, head, _ in shown)
     body = "".join(
         f'<section id="{place}" aria-labelledby="{place}-h"><h2 id="{place}-h">{head}</h2>{text}</section>'
@@ -113,16 +113,16 @@ def page(found: Findings, title: str = "Penstock") -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{plain(title)}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>\n{STYLE}\n</style></head>\n<body><header><h1>{heading}</h1>{_span(found)}"
+        f"<style>\n{STYLE}\n</style></head>\n<body><header><h1>{heading}</h1>{_span(findings)}"
         f'<nav aria-label="Sections"><ul>{links}</ul></nav></header>\n<main>{body}</main></body></html>\n'
     )
 
 
-def _span(found: Findings) -> str:
-    if found.start_us is None or found.end_us is None:
-        return "" if found.throughput is None else '<p class="soft">Nothing was recorded.</p>'
-    lasted = duration(found.end_us - found.start_us)
-    return f'<p class="soft">{clock(found.start_us)} to {clock(found.end_us)}, {lasted}</p>'
+def _span(findings: Findings) -> str:
+    if findings.start_us is None or findings.end_us is None:
+        return "" if findings.throughput is None else '<p class="soft">Nothing was recorded.</p>'
+    lasted = duration(findings.end_us - findings.start_us)
+    return f'<p class="soft">{clock(findings.start_us)} to {clock(findings.end_us)}, {lasted}</p>'
 
 
 def _table(caption: str, cells: Sequence[_Cell], top: Top) -> str:
@@ -150,15 +150,15 @@ def _key(names: Sequence[str]) -> str:
     return f'<ul class="key">{items}</ul>'
 
 
-def _throughput(found: Findings) -> str:
-    said = f"Traffic between clients and the gateway, in windows of {_every(found)}."
-    return _over_time(found.throughput or Top(), found.every_s, said, "throughput")
+def _throughput(findings: Findings) -> str:
+    said = f"Traffic between clients and the gateway, in windows of {_every(findings)}."
+    return _over_time(findings.throughput or Top(), findings.every_s, said, "throughput")
 
 
-def _streams(found: Findings) -> str:
-    windows = duration(found.growth_every_s * 1_000_000)
+def _streams(findings: Findings) -> str:
+    windows = duration(findings.growth_every_s * 1_000_000)
     said = f"Growth of streams by the records' timestamps, in windows of {windows}."
-    return _over_time(found.growth or Top(), found.growth_every_s, said, "growth") + _judged(found.streams)
+    return _over_time(findings.growth or Top(), findings.growth_every_s, said, "growth") + _judged(findings.streams)
 
 
 def _over_time(top: Top, every_s: int, said: str, identity: str) -> str:
@@ -183,17 +183,17 @@ def _over_time(top: Top, every_s: int, said: str, identity: str) -> str:
     return f"<p>{said}</p>{_key(names)}{throughput_plot(layers, records, every_s, identity)}"
 
 
-def _every(found: Findings) -> str:
-    return duration(found.every_s * 1_000_000)
+def _every(findings: Findings) -> str:
+    return duration(findings.every_s * 1_000_000)
 
 
-def _latency(found: Findings) -> str:
-    top = found.latency or Top()
+def _latency(findings: Findings) -> str:
+    top = findings.latency or Top()
     parts = []
     for kind, head in _KINDS.items():
         rows = [row for row in top.rows if row["kind"] == kind]
         if rows:
-            parts.append(f"<h3>{head}, in windows of {_every(found)}</h3>{_panels(rows, found, kind)}")
+            parts.append(f"<h3>{head}, in windows of {_every(findings)}</h3>{_panels(rows, findings, kind)}")
     if top.more:
         parts.append(f'<p class="more">and {top.more:,} more routes</p>')
     cells = [
@@ -206,7 +206,7 @@ def _latency(found: Findings) -> str:
         _timed("slowest", "max_us"),
     ]
     parts.append(
-        _table("Over the whole time; back: the gateway's waits for servers", cells, found.latency_totals or Top())
+        _table("Over the whole time; back: the gateway's waits for servers", cells, findings.latency_totals or Top())
     )
     return "".join(parts)
 
@@ -218,7 +218,7 @@ def _timed(head: str, column: str) -> _Cell:
     return _Cell(head, lambda row: duration(row.get(column)))
 
 
-def _panels(rows: Sequence[Row], found: Findings, kind: str) -> str:
+def _panels(rows: Sequence[Row], findings: Findings, kind: str) -> str:
     routes: dict[str | None, int] = {}
     for row in rows:
         routes[row["route"]] = routes.get(row["route"], 0) + row["count"]
@@ -232,13 +232,13 @@ def _panels(rows: Sequence[Row], found: Findings, kind: str) -> str:
         f"<li><b>{chr(ord('A') + at)}</b> {name(route, 'no route')} ({routes[route]:,})</li>"
         for at, route in enumerate(order)
     )
-    plot = latency_plot(panels, found.every_s, kind)
+    plot = latency_plot(panels, findings.every_s, kind)
     return f'{_key(list(_PERCENTILES.values()))}<ul class="key">{names}</ul>{plot}'
 
 
-def _usage(found: Findings) -> str:
+def _usage(findings: Findings) -> str:
     parts = []
-    for by, top in found.usage.items():
+    for by, top in findings.usage.items():
         most = max((row["bytes"] or 0 for row in top.rows), default=0) or 1
         cells = [
             _named(by, by, "about none" if by == "stream" else "not known"),
@@ -270,8 +270,8 @@ def _codes(row: Row) -> str:
     return ", ".join(f"{name(code)} {times:,}" for code, times in first) + more
 
 
-def _quality(found: Findings) -> str:
-    return _judged(found.quality, _Cell("seen", _seen, "text"), _number("readers", "readers"), _LATE)
+def _quality(findings: Findings) -> str:
+    return _judged(findings.quality, _Cell("seen", _seen, "text"), _number("readers", "readers"), _LATE)
 
 
 def _judged(top: Top | None, *captured: _Cell) -> str:
@@ -316,7 +316,7 @@ def _with(row: Row, column: str, part: str, what: str) -> str:
     return count(row[column]) + (f" ({row[part]:,} {what})" if row[part] else "")
 
 
-def _audit(found: Findings) -> str:
+def _audit(findings: Findings) -> str:
     kinds = ("lost", "added", "doubled", "reordered", "altered")
     cells = [
         _named("stream", "stream"),
@@ -327,9 +327,9 @@ def _audit(found: Findings) -> str:
         *(_number(kind, kind) for kind in kinds),
         _Cell("digest", _digest, "text"),
     ]
-    parts = [_table("Streams; equal digests are the proof", cells, found.verdicts or Top())]
-    if found.differences is not None:
-        parts.append("<h3>Differences</h3>" + _table("The first of each stream", _DIFFERENCES, found.differences))
+    parts = [_table("Streams; equal digests are the proof", cells, findings.verdicts or Top())]
+    if findings.differences is not None:
+        parts.append("<h3>Differences</h3>" + _table("The first of each stream", _DIFFERENCES, findings.differences))
     return "".join(parts)
 
 

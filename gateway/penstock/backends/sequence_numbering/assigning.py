@@ -149,10 +149,10 @@ class NumberAssigner:
         alone = stream.stamped_by_server or stream.index.shared is None
         work = [_Work(handed, ack, fills=alone) for handed, ack in pairs]
         self._queue += work
-        for one in work:
-            stream.under_way.acknowledged(one.handed.ticket)
+        for work_item in work:
+            stream.under_way.acknowledged(work_item.handed.ticket)
         try:
-            placed = not alone and all(one.begin is not None for one in work)
+            placed = not alone and all(work_item.begin is not None for work_item in work)
             # Appends sent before it determine their own timestamps. With several gateways, only those behind a gap
             # wait, and for what stands before them: else gateways could wait for each other.
             if work and not stream.stamped_by_server and not placed:
@@ -161,9 +161,9 @@ class NumberAssigner:
             end_by = trio.current_time() + stream.settings.recover_seconds
             await stream.patiently(partial(self._number_all, work), end_by)
             self._end(work)  # a search below must not wait for these appends
-            return [await self._told(one, end_by) for one in work]
+            return [await self._told(work_item, end_by) for work_item in work]
         except OperationFailed as error:
-            self._queue = [one for one in self._queue if one not in work]
+            self._queue = [work_item for work_item in self._queue if work_item not in work]
             reason = error.failure.message
             message = f"the batch was appended to stream {stream.ref}, but its position is unknown: {reason}"
             raise fail(FailureCode.UNAVAILABLE, message) from None
@@ -171,15 +171,15 @@ class NumberAssigner:
             self._end(work)
 
     def _end(self, work: Sequence[_Work]) -> None:
-        for one in work:
-            self._stream.under_way.end(one.handed.ticket)
+        for work_item in work:
+            self._stream.under_way.end(work_item.handed.ticket)
 
     async def _number_all(self, work: Sequence[_Work]) -> None:
-        while not all(one.settled for one in work):
+        while not all(work_item.settled for work_item in work):
             async with self._stream.numbering:
                 with suppress(Outrun):
                     await self._settle_queue()
-            waiting = [one for one in work if not one.settled and not one.fills]
+            waiting = [work_item for work_item in work if not work_item.settled and not work_item.fills]
             if waiting:
                 await self._wait_for_others(min(waiting, key=_Work.place))
 
@@ -190,74 +190,77 @@ class NumberAssigner:
         """
         taken, self._queue = self._queue, []
         draft, unnumbered = self._stream.draft(), Unnumbered(self._stream)
-        told = all(one.begin is not None for one in taken)
+        told = all(work_item.begin is not None for work_item in taken)
         ordered = sorted(taken, key=_Work.place if told else _Work.turn)
-        filled = max((one.begin.offset for one in taken if one.fills and one.begin is not None), default=0)
+        filled = max(
+            (work_item.begin.offset for work_item in taken if work_item.fills and work_item.begin is not None),
+            default=0,
+        )
         done: list[_Work] = []
         left: list[_Work] = []
         try:
-            for one in ordered:
-                begin = one.begin
-                if not one.fills and begin is not None and begin.offset > max(draft.end.offset, filled):
-                    left.append(one)
+            for work_item in ordered:
+                begin = work_item.begin
+                if not work_item.fills and begin is not None and begin.offset > max(draft.end.offset, filled):
+                    left.append(work_item)
                     continue
-                await self._number(draft, one, unnumbered)
-                done.append(one)
+                await self._number(draft, work_item, unnumbered)
+                done.append(work_item)
             if done:
                 await self._stream.commit(draft)
         except BaseException:
             self._queue[:0] = taken  # still to be numbered: by another attempt, or by the other tasks
-            for one in taken:
-                one.result = None
+            for work_item in taken:
+                work_item.result = None
             raise
         self._queue[:0] = left
-        for one in done:
-            one.settled = True
-            if one.result is not None:
-                self._stream.numbered = max(self._stream.numbered, one.handed.ticket)
+        for work_item in done:
+            work_item.settled = True
+            if work_item.result is not None:
+                self._stream.numbered = max(self._stream.numbered, work_item.handed.ticket)
 
-    async def _wait_for_others(self, one: _Work) -> None:
+    async def _wait_for_others(self, work_item: _Work) -> None:
         """Wait until what stands before an append is numbered, or until that is for this gateway to do."""
-        stream, begin = self._stream, one.begin
+        stream, begin = self._stream, work_item.begin
         assert begin is not None, "such a server tells the place"
         with trio.move_on_after(stream.settings.settle_seconds) as scope:
-            await stream.under_way.acknowledged_before(one.handed.ticket)
-            await stream.numbered_by_others(lambda: one.settled or stream.end.offset >= begin.offset)
+            await stream.under_way.acknowledged_before(work_item.handed.ticket)
+            await stream.numbered_by_others(lambda: work_item.settled or stream.end.offset >= begin.offset)
         if scope.cancelled_caught:
             stream.others.missed(stream.ref)
-        one.fills = True
+        work_item.fills = True
 
-    async def _number(self, draft: Draft, one: _Work, unnumbered: Unnumbered) -> None:
-        begin = one.begin
+    async def _number(self, draft: Draft, work_item: _Work, unnumbered: Unnumbered) -> None:
+        begin = work_item.begin
         if begin is None:
-            await self._number_by_bodies(draft, one, unnumbered)
+            await self._number_by_bodies(draft, work_item, unnumbered)
             return
-        if _is_before(begin, draft.end, one.ack):
+        if _is_before(begin, draft.end, work_item.ack):
             return
-        await self._fill_gap(draft, begin, one)
-        ack, timestamps = one.ack, one.handed.timestamps
+        await self._fill_gap(draft, begin, work_item)
+        ack, timestamps = work_item.ack, work_item.handed.timestamps
         if ack.last is not None:
             ms, place = ack.last
             first = Mark(draft.end.seq_num, begin.timestamp, begin.place, 0)
             last = Mark(first.seq_num + ack.count - 1, ms, place, 0)
-            draft.number_acknowledged(first, Mark(last.seq_num + 1, *behind(ms, place), 0), _size(one))
+            draft.number_acknowledged(first, Mark(last.seq_num + 1, *behind(ms, place), 0), _size(work_item))
         else:
             assert ack.end_offset is not None
             draft.stamped = True
             stamps = draft.stamp(timestamps, 0)
             if stamps[0] != stamps[-1]:
-                one.result = await self._number_by_scan(draft, one, ack.end_offset)
+                work_item.result = await self._number_by_scan(draft, work_item, ack.end_offset)
                 return
             places = draft.place(stamps)
             first = Mark(draft.end.seq_num, stamps[0], places[0], begin.offset)
             last = Mark(first.seq_num + ack.count - 1, stamps[-1], places[-1], begin.offset)
             end = Mark(last.seq_num + 1, *behind(stamps[-1], places[-1]), ack.end_offset)
-            draft.number_acknowledged(first, end, _size(one))
-        one.result = _Settled(first, last)
+            draft.number_acknowledged(first, end, _size(work_item))
+        work_item.result = _Settled(first, last)
 
-    async def _number_by_scan(self, draft: Draft, one: _Work, end_offset: int) -> _Settled:
+    async def _number_by_scan(self, draft: Draft, work_item: _Work, end_offset: int) -> _Settled:
         """Number an append whose records have different timestamps: it gets marks inside, with offsets from a scan."""
-        wanted = deque(one.handed.timestamps)
+        wanted = deque(work_item.handed.timestamps)
         first: Mark | None = None
         while draft.end.offset < end_offset:
             scanned = await self._stream.scan(draft.end)
@@ -270,13 +273,13 @@ class NumberAssigner:
         assert first is not None
         return _Settled(first, last)
 
-    async def _number_by_bodies(self, draft: Draft, one: _Work, unnumbered: Unnumbered) -> None:
+    async def _number_by_bodies(self, draft: Draft, work_item: _Work, unnumbered: Unnumbered) -> None:
         """Number an append whose place the server did not tell: it is the next run of records with the same bodies.
 
         The records before that run are those of others. If there is no such run, the append's records have numbers by
         now, and are searched afterwards.
         """
-        wanted, timestamps = self._comparable(one.handed.append.bodies), one.handed.timestamps
+        wanted, timestamps = self._comparable(work_item.handed.append.bodies), work_item.handed.timestamps
         limit = min(self._stream.clock(), *timestamps[:1] or [U64_MAX])
         while True:
             found = await unnumbered.behind(draft, len(wanted))
@@ -288,14 +291,14 @@ class NumberAssigner:
             if at is not None:
                 break
         numbered = draft.number(without_records(found, at), len(wanted), 0, timestamps or None)
-        one.result = _Settled(numbered.mark(0), numbered.mark(len(wanted) - 1))
+        work_item.result = _Settled(numbered.mark(0), numbered.mark(len(wanted) - 1))
 
-    async def _fill_gap(self, draft: Draft, begin: Mark, one: _Work) -> None:
+    async def _fill_gap(self, draft: Draft, begin: Mark, work_item: _Work) -> None:
         """Number the records that others appended before `begin`."""
-        by_offset = one.ack.last is None
+        by_offset = work_item.ack.last is None
         if not by_offset and (self._stream.settings.exclusive or begin.record_id == draft.end.record_id):
             return
-        limit = one.handed.timestamps[0] if one.handed.timestamps else self._stream.clock()
+        limit = work_item.handed.timestamps[0] if work_item.handed.timestamps else self._stream.clock()
         most = 1000 if by_offset else 1
         while not by_offset or draft.end.offset < begin.offset:
             try:
@@ -313,10 +316,10 @@ class NumberAssigner:
 
     # ---- those that were numbered before -------------------------------------------------------------------------
 
-    async def _told(self, one: _Work, end_by: float) -> Appended:
-        settled = one.result
+    async def _told(self, work_item: _Work, end_by: float) -> Appended:
+        settled = work_item.result
         if settled is None:
-            settled = await self._stream.patiently(partial(self._look_up, one), end_by)
+            settled = await self._stream.patiently(partial(self._look_up, work_item), end_by)
         first, last = settled
         ms, place = last.timestamp, last.place
         return Appended(
@@ -324,24 +327,24 @@ class NumberAssigner:
             StreamPosition(last.seq_num + 1, ms),
             self._stream.tail,
             RecordId(ms, place),
-            one.ack.end_offset,
+            work_item.ack.end_offset,
         )
 
-    async def _look_up(self, one: _Work) -> _Settled:
-        stream, begin = self._stream, one.begin
+    async def _look_up(self, work_item: _Work) -> _Settled:
+        stream, begin = self._stream, work_item.begin
         if begin is None:
-            return await self._search(one.handed)
+            return await self._search(work_item.handed)
         seq_num = stream.recent.seq_num_of(begin)
         first = None if seq_num is None else stream.recent.mark_of(seq_num)
         if first is None:
-            by_id = one.ack.last is not None
+            by_id = work_item.ack.last is not None
             start = FromRecordId(begin.record_id) if by_id else FromByteOffset(begin.offset)
             first = (await cursor_at(stream, start)).at
             if (first.record_id != begin.record_id) if by_id else (first.offset != begin.offset):
                 raise _trimmed()
-        number = first.seq_num + one.ack.count - 1
-        if one.ack.last is not None:
-            return _Settled(first, Mark(number, *one.ack.last, 0))
+        number = first.seq_num + work_item.ack.count - 1
+        if work_item.ack.last is not None:
+            return _Settled(first, Mark(number, *work_item.ack.last, 0))
         last = stream.recent.mark_of(number) or (await cursor_at(stream, FromSeqNum(number))).at
         if last.seq_num != number:
             raise _trimmed()
@@ -371,8 +374,8 @@ def _trimmed() -> OperationFailed:
     return fail(FailureCode.OTHER, "its records are not there any more")
 
 
-def _size(one: _Work) -> int:
-    return sum(map(len, one.handed.append.bodies))
+def _size(work_item: _Work) -> int:
+    return sum(map(len, work_item.handed.append.bodies))
 
 
 def _is_before(begin: Mark, end: Mark, ack: NativeAck) -> bool:

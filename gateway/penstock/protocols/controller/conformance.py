@@ -81,8 +81,8 @@ class ControllerTestSession:
 
     async def segments(self) -> list[pb.SegmentRange]:
         """Return the current segments by their keys."""
-        found = (await self.call("getCurrentSegments", self.info())).segmentRanges
-        return sorted(found, key=lambda one: one.minKey)
+        ranges = (await self.call("getCurrentSegments", self.info())).segmentRanges
+        return sorted(ranges, key=lambda segment: segment.minKey)
 
     async def seal(self) -> None:
         """Seal the stream."""
@@ -94,13 +94,13 @@ class ControllerTestSession:
 
     async def listed(self, name: str, page: Callable[[pb.ContinuationToken], Message], field: str) -> list[Any]:
         """Return all that a listing has, in as many pages as the server likes."""
-        found: list[Any] = []
+        items: list[Any] = []
         token = pb.ContinuationToken()
         for _ in range(_MOST_PAGES):
             response = await self.call(name, page(token))
             if not getattr(response, field) or response.continuationToken == token:
-                return found + [one for one in getattr(response, field) if one not in found]
-            found += getattr(response, field)
+                return items + [item for item in getattr(response, field) if item not in items]
+            items += getattr(response, field)
             token = response.continuationToken
         raise Deviation(f"expected the end of the listing, got {_MOST_PAGES} pages")
 
@@ -154,8 +154,8 @@ async def scope_of_an_invalid_name(session: ControllerTestSession) -> None:
 async def list_scopes(session: ControllerTestSession) -> None:
     """A scope is listed once."""
     await session.created_scope()
-    found = await session.listed("listScopes", lambda token: pb.ScopesRequest(continuationToken=token), "scopes")
-    require_equal(found.count(session.scope), 1)
+    scopes = await session.listed("listScopes", lambda token: pb.ScopesRequest(continuationToken=token), "scopes")
+    require_equal(scopes.count(session.scope), 1)
 
 
 @_CASES.case("scopes")
@@ -199,9 +199,9 @@ async def configuration_of_a_stream(session: ControllerTestSession) -> None:
     """The configuration is returned as it was given, and after an update as that gave it."""
     await session.created(2, ("a", "b"))
     for expected in (session.config(2, ("a", "b")), session.config(2, ("c",))):
-        found = await session.call("getStreamConfiguration", session.info())
-        require_equal(found.scalingPolicy, expected.scalingPolicy)
-        require_equal(sorted(found.tags.tag), sorted(expected.tags.tag))
+        configuration = await session.call("getStreamConfiguration", session.info())
+        require_equal(configuration.scalingPolicy, expected.scalingPolicy)
+        require_equal(sorted(configuration.tags.tag), sorted(expected.tags.tag))
         require_equal(await session.status("updateStream", session.config(2, ("c",))), "SUCCESS")
 
 
@@ -215,7 +215,7 @@ async def list_streams(session: ControllerTestSession) -> None:
         return pb.StreamsInScopeRequest(scope=scope, continuationToken=token)
 
     require(
-        session.stream in [one.stream for one in await session.listed("listStreamsInScope", page, "streams")],
+        session.stream in [stream.stream for stream in await session.listed("listStreamsInScope", page, "streams")],
         session.stream,
         "others",
     )
@@ -224,8 +224,8 @@ async def list_streams(session: ControllerTestSession) -> None:
         def tagged(token: pb.ContinuationToken, tag: str = tag) -> Message:
             return pb.StreamsInScopeWithTagRequest(scope=scope, tag=tag, continuationToken=token)
 
-        found = await session.listed("listStreamsInScopeForTag", tagged, "streams")
-        require_equal([one.stream for one in found].count(session.stream), expected)
+        streams = await session.listed("listStreamsInScopeForTag", tagged, "streams")
+        require_equal([stream.stream for stream in streams].count(session.stream), expected)
     unknown = pb.StreamsInScopeRequest(scope=pb.ScopeInfo(scope=f"{session.scope}-none"))
     require_equal(await session.status("listStreamsInScope", unknown), "SCOPE_NOT_FOUND")
 
@@ -236,8 +236,8 @@ async def delete_a_stream(session: ControllerTestSession) -> None:
     await session.created()
     require_equal(await session.status("deleteStream", session.info()), "STREAM_NOT_SEALED")
     await session.seal()
-    found = [await session.status("deleteStream", session.info()) for _ in range(2)]
-    require_equal(found, ["SUCCESS", "STREAM_NOT_FOUND"])
+    statuses = [await session.status("deleteStream", session.info()) for _ in range(2)]
+    require_equal(statuses, ["SUCCESS", "STREAM_NOT_FOUND"])
     require_equal(await session.exists("checkStreamExists", session.info()), False)
 
 
@@ -252,19 +252,19 @@ async def update_an_unknown_stream(session: ControllerTestSession) -> None:
 # ---- segments --------------------------------------------------------------------------------------------------------
 
 
-def _cover(found: list[pb.SegmentRange]) -> None:
+def _cover(ranges: list[pb.SegmentRange]) -> None:
     """Expect segments that have all keys from 0 to 1, each once."""
-    edges = [0.0, *(one.maxKey for one in found)]
-    require([one.minKey for one in found] == edges[:-1] and edges[-1] == 1.0, "all keys from 0 to 1", found)
+    edges = [0.0, *(segment.maxKey for segment in ranges)]
+    require([segment.minKey for segment in ranges] == edges[:-1] and edges[-1] == 1.0, "all keys from 0 to 1", ranges)
 
 
 @_CASES.case("segments")
 async def segments_of_a_stream(session: ControllerTestSession) -> None:
     """A new stream has as many segments as its policy says, which have all keys, and the numbers from 0 on."""
     await session.created(3)
-    found = await session.segments()
-    _cover(found)
-    require_equal(sorted(one.segmentId.segmentId for one in found), [0, 1, 2])
+    ranges = await session.segments()
+    _cover(ranges)
+    require_equal(sorted(segment.segmentId.segmentId for segment in ranges), [0, 1, 2])
 
 
 @_CASES.case("segments")
@@ -289,8 +289,8 @@ async def valid_segments(session: ControllerTestSession) -> None:
 async def head_of_a_stream(session: ControllerTestSession) -> None:
     """The head of a new stream is offset 0 of each segment."""
     await session.created(2)
-    found = (await session.call("getSegments", pb.GetSegmentsRequest(streamInfo=session.info()))).segments
-    require_equal(sorted((one.segmentId.segmentId, one.offset) for one in found), [(0, 0), (1, 0)])
+    ranges = (await session.call("getSegments", pb.GetSegmentsRequest(streamInfo=session.info()))).segments
+    require_equal(sorted((segment.segmentId.segmentId, segment.offset) for segment in ranges), [(0, 0), (1, 0)])
 
 
 @_CASES.case("segments")
@@ -336,12 +336,12 @@ async def split_a_segment(session: ControllerTestSession) -> None:
         return bool(status == pb.ScaleStatusResponse.SUCCESS)
 
     await until(scaled, session.patience, "SUCCESS of checkScale")
-    found = await session.segments()
-    _cover(found)
-    require_equal([one.segmentId.segmentId >> 32 for one in found], [1, 1])
+    ranges = await session.segments()
+    _cover(ranges)
+    require_equal([segment.segmentId.segmentId >> 32 for segment in ranges], [1, 1])
     after = (await session.call("getSegmentsImmediatelyFollowing", old.segmentId)).segments
-    successors = sorted((one.segment.segmentId.segmentId, tuple(one.value)) for one in after)
-    expected = sorted((one.segmentId.segmentId, (old.segmentId.segmentId,)) for one in found)
+    successors = sorted((segment.segment.segmentId.segmentId, tuple(segment.value)) for segment in after)
+    expected = sorted((segment.segmentId.segmentId, (old.segmentId.segmentId,)) for segment in ranges)
     require_equal(successors, expected)
 
 
@@ -352,7 +352,7 @@ async def split_with_a_gap(session: ControllerTestSession) -> None:
     for request in (_scaling(session, 0, 0.0, 0.5), _scaling(session, 77, 0.0, 0.5, 1.0)):
         status = (await session.call("scale", request)).status
         require(status != pb.ScaleResponse.STARTED, "PRECONDITION_FAILED or FAILURE", status)
-    require_equal([one.segmentId.segmentId for one in await session.segments()], [0])
+    require_equal([segment.segmentId.segmentId for segment in await session.segments()], [0])
 
 
 # ---- transactions ----------------------------------------------------------------------------------------------------
@@ -363,8 +363,8 @@ async def _begun(session: ControllerTestSession) -> pb.TxnId:
     response = await session.call("createTransaction", pb.CreateTxnRequest(streamInfo=session.info(), lease=_LEASE_MS))
     require_equal([segment.segmentId.segmentId for segment in response.activeSegments], [0])
     await _reaches(session, response.txnId, pb.TxnState.OPEN)
-    found: pb.TxnId = response.txnId
-    return found
+    txn_id: pb.TxnId = response.txnId
+    return txn_id
 
 
 def _about(session: ControllerTestSession, transaction: pb.TxnId) -> pb.TxnRequest:

@@ -144,16 +144,16 @@ class KafkaTestLine:
     def versions(self, api: KafkaApi) -> range:
         """Return the versions that both sides know. Raises NotApplicable if there are none."""
         oldest, newest = self._offered.get(api.key, (0, -1))
-        found = range(max(oldest, api.oldest), min(newest, api.newest) + 1)
-        if not found:
+        common = range(max(oldest, api.oldest), min(newest, api.newest) + 1)
+        if not common:
             raise NotApplicable(f"the server has no version of {api.name} from {api.oldest} to {api.newest}")
-        return found
+        return common
 
     def request(self, message: KafkaMessage, version: int | None = None) -> KafkaRequest:
         """Return a request, in a version or the newest one."""
         api = API_OF[type(message)]
-        known = self.versions(api)[-1] if version is None else version
-        return KafkaRequest(api, known, next(self._numbers), _CLIENT, message)
+        version_sent = self.versions(api)[-1] if version is None else version
+        return KafkaRequest(api, version_sent, next(self._numbers), _CLIENT, message)
 
     async def send(self, message: KafkaMessage, version: int | None = None, *, answered: bool = True) -> None:
         """Send a request."""
@@ -178,16 +178,16 @@ class KafkaTestLine:
 
     async def coordinated(self, message: KafkaMessage, kind: type[M]) -> M:
         """Send a request to a coordinator, again while that is not ready yet, and return its response."""
-        answer = await self.call(message, kind)
+        response = await self.call(message, kind)
 
         async def ready() -> bool:
-            nonlocal answer
-            if getattr(answer, "error_code", Code.NONE) in _NOT_READY:
-                answer = await self.call(message, kind)
-            return getattr(answer, "error_code", Code.NONE) not in _NOT_READY
+            nonlocal response
+            if getattr(response, "error_code", Code.NONE) in _NOT_READY:
+                response = await self.call(message, kind)
+            return getattr(response, "error_code", Code.NONE) not in _NOT_READY
 
         await until(ready, self._patience, "a coordinator")
-        return answer
+        return response
 
     async def frame(self) -> bytes:
         """Return the next response as bytes, without its length. For requests that were sent as bytes."""
@@ -243,7 +243,7 @@ class KafkaTestSession:
         require_equal(await self.create(line, partitions), Code.NONE)
 
         async def led() -> bool:
-            ends = [(await self.position(line, _ALL, partition=one)).error_code for one in range(partitions)]
+            ends = [(await self.position(line, _ALL, partition=number)).error_code for number in range(partitions)]
             return not any(ends)
 
         await until(led, self._server.patience, "a leader of the topic")
@@ -256,32 +256,32 @@ class KafkaTestSession:
         """Create the topic; return the error."""
         self._created = True
         topic = CreatableTopic(name=self.topic, num_partitions=partitions, replication_factor=replicas)
-        answer = await line.call(CreateTopicsRequest(topics=[topic], **more), CreateTopicsResponse)
-        return answer.topics[0].error_code
+        response = await line.call(CreateTopicsRequest(topics=[topic], **more), CreateTopicsResponse)
+        return response.topics[0].error_code
 
     async def delete(self, line: KafkaTestLine) -> int:
         """Delete the topic; return the error."""
         topics = [DeleteTopicState(name=self.topic)]
-        asked = DeleteTopicsRequest(topics=topics, topic_names=[self.topic], timeout_ms=10_000)
-        return (await line.call(asked, DeleteTopicsResponse)).responses[0].error_code
+        request = DeleteTopicsRequest(topics=topics, topic_names=[self.topic], timeout_ms=10_000)
+        return (await line.call(request, DeleteTopicsResponse)).responses[0].error_code
 
     async def described(self, line: KafkaTestLine) -> MetadataTopic:
         """Return the topic's metadata."""
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
-        found = (await line.call(asked, MetadataResponse)).topics
-        require_equal([one.name for one in found], [self.topic])
-        return found[0]
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
+        topics = (await line.call(request, MetadataResponse)).topics
+        require_equal([topic.name for topic in topics], [self.topic])
+        return topics[0]
 
     def produce(self, batch: bytes, partition: int = 0, acks: int = _ALL) -> ProduceRequest:
         """Return a request that appends a batch to the topic."""
-        part = ProducePartition(index=partition, records=batch)
-        topic = ProduceTopic(name=self.topic, topic_id=self.topic_id, partitions=[part])
+        partition_data = ProducePartition(index=partition, records=batch)
+        topic = ProduceTopic(name=self.topic, topic_id=self.topic_id, partitions=[partition_data])
         return ProduceRequest(acks=acks, timeout_ms=10_000, topics=[topic])
 
     async def produced(self, line: KafkaTestLine, batch: bytes, **request: Any) -> ProducePartitionResult:
         """Append; return the outcome."""
-        answer = await line.call(self.produce(batch, **request), ProduceResponse)
-        return answer.topics[0].partitions[0]
+        response = await line.call(self.produce(batch, **request), ProduceResponse)
+        return response.topics[0].partitions[0]
 
     async def append(self, line: KafkaTestLine, batch: bytes, **request: Any) -> int:
         """Append; return the offset. Raises Deviation for an error."""
@@ -291,8 +291,8 @@ class KafkaTestSession:
 
     def fetch(self, offset: int, partition: int = 0, most: int = MIB, **more: Any) -> FetchRequest:
         """Return a request that reads the topic."""
-        asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=most)
-        topics = [FetchTopic(topic=self.topic, topic_id=self.topic_id, partitions=[asked])]
+        request = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=most)
+        topics = [FetchTopic(topic=self.topic, topic_id=self.topic_id, partitions=[request])]
         return FetchRequest(**{"max_wait_ms": 0, "min_bytes": 0, "max_bytes": most, "topics": topics, **more})
 
     async def fetched(
@@ -303,26 +303,26 @@ class KafkaTestSession:
 
     async def holds(self, line: KafkaTestLine, *values: bytes, offset: int = 0, partition: int = 0) -> None:
         """Expect these records, and no more, from an offset on."""
-        found: list[bytes | None] = []
+        received: list[bytes | None] = []
         end = offset
         while True:
             result = await self.fetched(line, end, partition=partition)
             require_equal(result.error_code, Code.NONE)
             records = [(at, value) for at, value in _records(result) if at >= end]
-            found += [value for _, value in records]
+            received += [value for _, value in records]
             if not records or records[-1][0] + 1 >= result.high_watermark:
                 break
             end = records[-1][0] + 1
-        require_equal(found, list(values))
+        require_equal(received, list(values))
 
     async def position(
         self, line: KafkaTestLine, time: int, *, partition: int = 0, version: int | None = None
     ) -> ListOffsetsPartitionResult:
         """Look up an offset by time."""
-        asked = ListOffsetsPartition(partition_index=partition, timestamp=time)
-        topics = [ListOffsetsTopic(name=self.topic, partitions=[asked])]
-        answer = await line.call(ListOffsetsRequest(topics=topics), ListOffsetsResponse, version)
-        return answer.topics[0].partitions[0]
+        request = ListOffsetsPartition(partition_index=partition, timestamp=time)
+        topics = [ListOffsetsTopic(name=self.topic, partitions=[request])]
+        response = await line.call(ListOffsetsRequest(topics=topics), ListOffsetsResponse, version)
+        return response.topics[0].partitions[0]
 
     async def coordinated(self) -> KafkaTestLine:
         """Wait until the group has a coordinator, and return a connection to it."""
@@ -346,16 +346,16 @@ class KafkaTestSession:
 
 
 async def _has_coordinator(line: KafkaTestLine, group: str) -> bool:
-    answer = await line.call(FindCoordinatorRequest(key=group, coordinator_keys=[group]), FindCoordinatorResponse)
-    error = answer.coordinators[0].error_code if answer.coordinators else answer.error_code
+    response = await line.call(FindCoordinatorRequest(key=group, coordinator_keys=[group]), FindCoordinatorResponse)
+    error = response.coordinators[0].error_code if response.coordinators else response.error_code
     require(error in (Code.NONE, *_NOT_READY), "a coordinator", error)
     return error == Code.NONE
 
 
-def _partition(answer: FetchResponse) -> FetchPartitionResult:
-    require_equal(answer.error_code, Code.NONE)
-    require(len(answer.topics) == 1 and len(answer.topics[0].partitions) == 1, "one partition", answer.topics)
-    return answer.topics[0].partitions[0]
+def _partition(response: FetchResponse) -> FetchPartitionResult:
+    require_equal(response.error_code, Code.NONE)
+    require(len(response.topics) == 1 and len(response.topics[0].partitions) == 1, "one partition", response.topics)
+    return response.topics[0].partitions[0]
 
 
 def _batches(result: FetchPartitionResult) -> list[KafkaBatch]:
@@ -398,10 +398,13 @@ async def requests_in_flight(session: KafkaTestSession) -> None:
     line = await session.line()
     requests = [line.request(MetadataRequest(topics=[])), line.request(ApiVersionsRequest())]
     numbers = (7, -3, 2, 1 << 30, -1, 0)
-    requests = [replace(one, correlation_id=number) for one, number in zip(requests * 3, numbers, strict=True)]
-    await line.send_bytes(b"".join(piece for one in requests for piece in encode_request(one)))
-    for one in requests:
-        await line.answer(one)
+    requests = [
+        replace(pending_request, correlation_id=number)
+        for pending_request, number in zip(requests * 3, numbers, strict=True)
+    ]
+    await line.send_bytes(b"".join(piece for pending_request in requests for piece in encode_request(pending_request)))
+    for pending_request in requests:
+        await line.answer(pending_request)
 
 
 @_CASES.case("framing")
@@ -455,19 +458,19 @@ async def length_out_of_range(session: KafkaTestSession) -> None:
 async def versions_of_all_apis(session: KafkaTestSession) -> None:
     """The answer has each API once, with a range of versions; it is the same in all versions of the request."""
     line = await session.line()
-    asked = ApiVersionsRequest(client_software_name=_CLIENT, client_software_version="1")
-    found = [await line.call(asked, ApiVersionsResponse, version) for version in line.versions(API_VERSIONS)]
-    for answer in found:
-        require_equal(answer.error_code, Code.NONE)
-        keys = [api_key.api_key for api_key in answer.api_keys]
+    request = ApiVersionsRequest(client_software_name=_CLIENT, client_software_version="1")
+    responses = [await line.call(request, ApiVersionsResponse, version) for version in line.versions(API_VERSIONS)]
+    for response in responses:
+        require_equal(response.error_code, Code.NONE)
+        keys = [api_key.api_key for api_key in response.api_keys]
         require(len(set(keys)) == len(keys), "each API once", keys)
         require({0, 1, 2, 3, 18} <= set(keys), "the APIs that all clients need", keys)
         require(
-            all(0 <= api_key.min_version <= api_key.max_version for api_key in answer.api_keys),
+            all(0 <= api_key.min_version <= api_key.max_version for api_key in response.api_keys),
             "ranges",
-            answer.api_keys,
+            response.api_keys,
         )
-        require_equal(sorted(keys), sorted(api_key.api_key for api_key in found[0].api_keys))
+        require_equal(sorted(keys), sorted(api_key.api_key for api_key in responses[0].api_keys))
 
 
 @_CASES.case("ApiVersions")
@@ -479,10 +482,12 @@ async def versions_in_an_unknown_version(session: KafkaTestSession) -> None:
     request = line.request(asked, API_VERSIONS.newest)
     length, rest = (data := b"".join(encode_request(request)))[:6], data[8:]
     await line.send_bytes(length + (999).to_bytes(2, "big") + rest)
-    answer = await line.answer(replace(request, version=0))
-    assert isinstance(answer, ApiVersionsResponse)
-    require_equal(answer.error_code, Code.UNSUPPORTED_VERSION)
-    require(API_VERSIONS.key in [api_key.api_key for api_key in answer.api_keys], "the versions of ApiVersions", answer)
+    response = await line.answer(replace(request, version=0))
+    assert isinstance(response, ApiVersionsResponse)
+    require_equal(response.error_code, Code.UNSUPPORTED_VERSION)
+    require(
+        API_VERSIONS.key in [api_key.api_key for api_key in response.api_keys], "the versions of ApiVersions", response
+    )
     await line.begin()
 
 
@@ -491,16 +496,16 @@ async def metadata_of_a_topic(session: KafkaTestSession) -> None:
     """Metadata names the topic, its partitions, and a leader among the brokers, in every version."""
     line = await session.created(partitions=2)
     for version in line.versions(API_OF[MetadataRequest]):
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name=session.topic)])
-        answer = await line.call(asked, MetadataResponse, version)
-        brokers = {broker.node_id for broker in answer.brokers}
-        for topic in answer.topics:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=session.topic)])
+        response = await line.call(request, MetadataResponse, version)
+        brokers = {broker.node_id for broker in response.brokers}
+        for topic in response.topics:
             require_equal((topic.name, topic.error_code), (session.topic, Code.NONE))
             require_equal(sorted(partition.partition_index for partition in topic.partitions), [0, 1])
             require(
                 {partition.leader_id for partition in topic.partitions} <= brokers, f"leaders among {brokers}", topic
             )
-        require_equal(len(answer.topics), 1)
+        require_equal(len(response.topics), 1)
 
 
 @_CASES.case("Metadata")
@@ -511,9 +516,9 @@ async def metadata_by_the_id(session: KafkaTestSession) -> None:
         raise NotApplicable("the server has no ids of topics")
     found = await session.described(line)
     require(found.topic_id != NO_UUID, "the id of the topic", found)
-    asked = MetadataRequest(topics=[MetadataRequestTopic(topic_id=found.topic_id)], allow_auto_topic_creation=False)
-    answer = await line.call(asked, MetadataResponse)
-    require_equal([(topic.error_code, topic.name) for topic in answer.topics], [(Code.NONE, session.topic)])
+    request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=found.topic_id)], allow_auto_topic_creation=False)
+    response = await line.call(request, MetadataResponse)
+    require_equal([(topic.error_code, topic.name) for topic in response.topics], [(Code.NONE, session.topic)])
 
 
 @_CASES.case("Metadata")
@@ -583,9 +588,9 @@ async def delete_records(session: KafkaTestSession) -> None:
     """DeleteRecords removes what is before an offset: reads from there begin with it, and reads below are
     OFFSET_OUT_OF_RANGE."""
     line = await session.created(b"a", b"b", b"c")
-    asked = DeleteRecordsTopic(name=session.topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=2)])
-    answer = await line.call(DeleteRecordsRequest(topics=[asked], timeout_ms=10_000), DeleteRecordsResponse)
-    outcome = answer.topics[0].partitions[0]
+    request = DeleteRecordsTopic(name=session.topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=2)])
+    response = await line.call(DeleteRecordsRequest(topics=[request], timeout_ms=10_000), DeleteRecordsResponse)
+    outcome = response.topics[0].partitions[0]
     require_equal((outcome.error_code, outcome.low_watermark), (Code.NONE, 2))
     require_equal((await session.position(line, _EARLIEST)).offset, 2)
     require_equal((await session.fetched(line, 0)).error_code, Code.OFFSET_OUT_OF_RANGE)
@@ -604,8 +609,8 @@ async def produce(session: KafkaTestSession) -> None:
         if version >= _FIRST_OF_FORMAT_2:
             for acks in (1, _ALL):
                 request = session.produce(_batch(b"a", b"%d" % version), acks=acks)
-                answer = await line.call(request, ProduceResponse, version)
-                outcome = answer.topics[0].partitions[0]
+                response = await line.call(request, ProduceResponse, version)
+                outcome = response.topics[0].partitions[0]
                 require_equal((outcome.error_code, outcome.base_offset), (Code.NONE, len(values)))
                 values += [b"a", b"%d" % version]
     await session.holds(line, *values)
@@ -678,10 +683,11 @@ async def parts_of_records(session: KafkaTestSession) -> None:
     }
     await session.append(line, encode_batch(KafkaBatch(offsets=range(4), **columns)))
     batches = _batches(await session.fetched(line, 0))
-    found = {
-        name: [one for batch in batches for one in getattr(batch, name)] for name in ("keys", "values", "timestamps")
+    columns_read = {
+        name: [value for batch in batches for value in getattr(batch, name)]
+        for name in ("keys", "values", "timestamps")
     }
-    require_equal(found, {name: columns[name] for name in found})
+    require_equal(columns_read, {name: columns[name] for name in columns_read})
     require_equal([len(batch) for batch in batches], [4])
     require_equal(dict(batches[0].headers), columns["headers"])
 
@@ -697,8 +703,8 @@ async def fetch(session: KafkaTestSession) -> None:
     for version in line.versions(API_OF[FetchRequest]):
         result = await session.fetched(line, 3, version=version)
         require_equal((result.error_code, result.high_watermark), (Code.NONE, 5))
-        found = [(at, value) for at, value in _records(result) if at >= 3]
-        require_equal(found, [(3, b"d"), (4, b"e")])
+        records = [(at, value) for at, value in _records(result) if at >= 3]
+        require_equal(records, [(3, b"d"), (4, b"e")])
 
 
 @_CASES.case("Fetch")
@@ -779,8 +785,10 @@ async def offset_of_a_time(session: KafkaTestSession) -> None:
     times = [_TIMESTAMP + 10 * number for number in range(3)]
     await session.append(line, _batch(b"a", b"b", b"c", timestamps=times))
     for time, expected in ((times[0] - 5, 0), (times[1], 1), (times[1] + 1, 2)):
-        found = await session.position(line, time)
-        require_equal((found.error_code, found.offset, found.timestamp), (Code.NONE, expected, times[expected]))
+        position = await session.position(line, time)
+        require_equal(
+            (position.error_code, position.offset, position.timestamp), (Code.NONE, expected, times[expected])
+        )
     require_equal((await session.position(line, times[2] + 1)).offset, -1)
 
 
@@ -795,10 +803,10 @@ async def offset_in_an_unknown_partition(session: KafkaTestSession) -> None:
 
 
 async def _producer(line: KafkaTestLine) -> dict[str, int]:
-    answer = await line.coordinated(InitProducerIdRequest(), InitProducerIdResponse)
-    require_equal((answer.error_code, answer.producer_epoch), (Code.NONE, 0))
-    require(answer.producer_id >= 0, "a producer id", answer)
-    return {"producer_id": answer.producer_id, "producer_epoch": 0}
+    response = await line.coordinated(InitProducerIdRequest(), InitProducerIdResponse)
+    require_equal((response.error_code, response.producer_epoch), (Code.NONE, 0))
+    require(response.producer_id >= 0, "a producer id", response)
+    return {"producer_id": response.producer_id, "producer_epoch": 0}
 
 
 @_CASES.case("producers")
@@ -871,10 +879,10 @@ class _Member:
 
     async def take_id(self) -> None:
         """Join without an id, which gives one."""
-        answer = await self.line.coordinated(self.joining(), JoinGroupResponse)
-        require_equal(answer.error_code, Code.MEMBER_ID_REQUIRED)
-        require(bool(answer.member_id), "the id of the member", answer)
-        self.id = answer.member_id
+        response = await self.line.coordinated(self.joining(), JoinGroupResponse)
+        require_equal(response.error_code, Code.MEMBER_ID_REQUIRED)
+        require(bool(response.member_id), "the id of the member", response)
+        self.id = response.member_id
 
     async def join(self) -> JoinGroupResponse:
         """Join, and wait for the generation."""
@@ -883,45 +891,47 @@ class _Member:
 
     async def joined(self) -> JoinGroupResponse:
         """Receive the answer to the request to join."""
-        answer = await self.line.response(JoinGroupResponse)
-        require_equal((answer.error_code, answer.member_id), (Code.NONE, self.id))
-        self.generation = answer.generation_id
-        return answer
+        response = await self.line.response(JoinGroupResponse)
+        require_equal((response.error_code, response.member_id), (Code.NONE, self.id))
+        self.generation = response.generation_id
+        return response
 
     async def sync(self, **assignments: bytes) -> bytes:
         """Send the assignments, of the leader, and return the member's own."""
-        asked = SyncGroupRequest(
+        request = SyncGroupRequest(
             group_id=self._session.group,
             generation_id=self.generation,
             member_id=self.id,
             protocol_type="consumer",
             protocol_name="range",
-            assignments=[SyncGroupAssignment(member_id=name, assignment=one) for name, one in assignments.items()],
+            assignments=[
+                SyncGroupAssignment(member_id=name, assignment=assignment) for name, assignment in assignments.items()
+            ],
         )
-        answer = await self.line.call(asked, SyncGroupResponse)
-        require_equal(answer.error_code, Code.NONE)
-        return answer.assignment
+        response = await self.line.call(request, SyncGroupResponse)
+        require_equal(response.error_code, Code.NONE)
+        return response.assignment
 
     async def heartbeat(self, generation: int | None = None, id: str | None = None) -> int:
         """Send a heartbeat; return the error."""
-        asked = HeartbeatRequest(
+        request = HeartbeatRequest(
             group_id=self._session.group,
             generation_id=self.generation if generation is None else generation,
             member_id=self.id if id is None else id,
         )
-        return (await self.line.call(asked, HeartbeatResponse)).error_code
+        return (await self.line.call(request, HeartbeatResponse)).error_code
 
     async def leave(self) -> int:
         """Leave; return the error of the member."""
-        asked = LeaveGroupRequest(
+        request = LeaveGroupRequest(
             group_id=self._session.group, member_id=self.id, members=[LeaveGroupMember(member_id=self.id)]
         )
-        answer = await self.line.call(asked, LeaveGroupResponse)
-        return answer.error_code or (answer.members[0].error_code if answer.members else 0)
+        response = await self.line.call(request, LeaveGroupResponse)
+        return response.error_code or (response.members[0].error_code if response.members else 0)
 
     async def commit(self, offset: int, generation: int | None = None) -> int:
         """Commit an offset of partition 0; return the error."""
-        asked = OffsetCommitRequest(
+        request = OffsetCommitRequest(
             group_id=self._session.group,
             generation_id=self.generation if generation is None else generation,
             member_id=self.id,
@@ -933,15 +943,15 @@ class _Member:
                 )
             ],
         )
-        return (await self.line.call(asked, OffsetCommitResponse)).topics[0].partitions[0].error_code
+        return (await self.line.call(request, OffsetCommitResponse)).topics[0].partitions[0].error_code
 
     async def committed(self) -> tuple[int, int]:
         """Return the error, and the committed offset of partition 0."""
         topics = [WantedOffsets(name=self._session.topic, topic_id=self._session.topic_id, partition_indexes=[0])]
         group = WantedGroup(group_id=self._session.group, topics=topics)
-        asked = OffsetFetchRequest(group_id=self._session.group, topics=topics, groups=[group])
-        answer = await self.line.call(asked, OffsetFetchResponse)
-        found = answer.groups[0].topics if answer.groups else answer.topics
+        request = OffsetFetchRequest(group_id=self._session.group, topics=topics, groups=[group])
+        response = await self.line.call(request, OffsetFetchResponse)
+        found = response.groups[0].topics if response.groups else response.topics
         return found[0].partitions[0].error_code, found[0].partitions[0].committed_offset
 
 
@@ -964,9 +974,11 @@ async def _alone(session: KafkaTestSession) -> _Member:
 async def first_member(session: KafkaTestSession) -> None:
     """The first member leads, gets the list of members and their metadata, and the assignment that it sends."""
     member = await _member(session)
-    answer = await member.join()
-    require_equal((answer.leader, answer.protocol_name), (member.id, "range"))
-    require_equal([(one.member_id, one.metadata) for one in answer.members], [(member.id, b"wants")])
+    response = await member.join()
+    require_equal((response.leader, response.protocol_name), (member.id, "range"))
+    require_equal(
+        [(group_member.member_id, group_member.metadata) for group_member in response.members], [(member.id, b"wants")]
+    )
     require_equal(await member.sync(**{member.id: b"all"}), b"all")
     require_equal(await member.heartbeat(), Code.NONE)
 
@@ -990,14 +1002,14 @@ async def second_member(session: KafkaTestSession) -> None:
     require(answers[0].generation_id == answers[1].generation_id > generation, "the next generation", answers)
     leader, other = (first, second) if answers[0].leader == first.id else (second, first)
     async with trio.open_nursery() as nursery:
-        found: dict[str, bytes] = {}
+        synced: dict[str, bytes] = {}
 
         async def sync(member: _Member, **assignments: bytes) -> None:
-            found[member.id] = await member.sync(**assignments)
+            synced[member.id] = await member.sync(**assignments)
 
         nursery.start_soon(sync, other)
         nursery.start_soon(lambda: sync(leader, **{leader.id: b"one", other.id: b"two"}))
-    require_equal(found, {leader.id: b"one", other.id: b"two"})
+    require_equal(synced, {leader.id: b"one", other.id: b"two"})
 
 
 @_CASES.case("groups")
@@ -1024,19 +1036,19 @@ async def member_of_another_protocol(session: KafkaTestSession) -> None:
     await _alone(session)
     other = _Member(session, await session.coordinated())
     for _ in range(2):
-        answer = await other.line.call(other.joining("another"), JoinGroupResponse)
-        if answer.error_code != Code.MEMBER_ID_REQUIRED:
+        response = await other.line.call(other.joining("another"), JoinGroupResponse)
+        if response.error_code != Code.MEMBER_ID_REQUIRED:
             break
-        other.id = answer.member_id
-    require_equal(answer.error_code, Code.INCONSISTENT_GROUP_PROTOCOL)
+        other.id = response.member_id
+    require_equal(response.error_code, Code.INCONSISTENT_GROUP_PROTOCOL)
 
 
 @_CASES.case("groups")
 async def session_out_of_range(session: KafkaTestSession) -> None:
     """A session shorter than the server allows is INVALID_SESSION_TIMEOUT."""
     member = _Member(session, await session.coordinated())
-    answer = await member.line.call(member.joining(session_ms=1), JoinGroupResponse)
-    require_equal(answer.error_code, Code.INVALID_SESSION_TIMEOUT)
+    response = await member.line.call(member.joining(session_ms=1), JoinGroupResponse)
+    require_equal(response.error_code, Code.INVALID_SESSION_TIMEOUT)
 
 
 @_CASES.case("groups")
@@ -1046,8 +1058,8 @@ async def delete_a_group(session: KafkaTestSession) -> None:
     member = await _alone(session)
 
     async def delete() -> int:
-        asked = DeleteGroupsRequest(groups_names=[session.group])
-        return (await member.line.call(asked, DeleteGroupsResponse)).results[0].error_code
+        request = DeleteGroupsRequest(groups_names=[session.group])
+        return (await member.line.call(request, DeleteGroupsResponse)).results[0].error_code
 
     require_equal(await delete(), Code.NON_EMPTY_GROUP)
     await member.leave()

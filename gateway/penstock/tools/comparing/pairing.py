@@ -30,7 +30,12 @@ class Pairs(msgspec.Struct):
 @cache
 def _shortened() -> dict[str, Callable[[str], str]]:
     """Return how layers shorten the name of a part of a stream to that of the stream."""
-    return {layer: one.stream_of for one in plugins().values() if one.stream_of is not None for layer in one.layers}
+    return {
+        layer: plugin.stream_of
+        for plugin in plugins().values()
+        if plugin.stream_of is not None
+        for layer in plugin.layers
+    }
 
 
 def _whole(stream: ComparedStream) -> str:
@@ -94,11 +99,11 @@ def pair_streams(a: Sequence[ComparedStream], b: Sequence[ComparedStream], named
     `scope/orders/0.#epoch.0`.
     """
     pairs = Pairs()
-    left, right = {one.name: one for one in a}, {one.name: one for one in b}
+    left, right = {stream.name: stream for stream in a}, {stream.name: stream for stream in b}
     for first, second in named.items():
-        one, other = called(left.values(), first), called(right.values(), second)
-        if one is not None and other is not None:
-            pairs.both.append((left.pop(one.name), right.pop(other.name)))
+        stream, other = called(left.values(), first), called(right.values(), second)
+        if stream is not None and other is not None:
+            pairs.both.append((left.pop(stream.name), right.pop(other.name)))
     for spelling in (_name, _whole, _last_part):
         ones, others = _unique(left, spelling), _unique(right, spelling)
         for name in ones.keys() & others.keys():

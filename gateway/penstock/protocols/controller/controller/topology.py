@@ -146,7 +146,7 @@ def history(segments: Segments, epochs: int) -> Iterator[Epoch]:
 
 def _dividing(segments: Iterable[Segment], others: Sequence[Segment]) -> int:
     """Return how many of the segments have keys in common with several of the others, which do not overlap."""
-    lows, highs = sorted(one.low for one in others), sorted(one.high for one in others)
+    lows, highs = sorted(candidate.low for candidate in others), sorted(candidate.high for candidate in others)
     return sum(bisect_left(lows, segment.high) - bisect_right(highs, segment.low) > 1 for segment in segments)
 
 
@@ -154,7 +154,7 @@ def followers(segments: Segments, segment: Segment) -> list[tuple[Segment, list[
     """Return the segments that took over its keys, each with all its predecessors; none if it has not been replaced."""
     if segment.until is None:
         return []
-    heirs = [other for other in of_epoch(segments, segment.until) if other.keys.overlaps(segment.keys)]
+    heirs = [candidate for candidate in of_epoch(segments, segment.until) if candidate.keys.overlaps(segment.keys)]
     return [(heir, _followed(segments, heir)) for heir in heirs]
 
 
@@ -209,14 +209,14 @@ def compare(segments: Segments, cut: Mapping[int, int], other: Mapping[int, int]
     """Return the order of two cuts, given as offsets by segments' ids. Of segments that share keys the one with the
     lower number is the earlier one."""
     before = after = False
-    others = [(one, other[one.id]) for one in segments if one.id in other]
+    others = [(candidate, other[candidate.id]) for candidate in segments if candidate.id in other]
     for segment in segments:
         if segment.id in cut:
             here = (segment.number, cut[segment.id])
-            for one, offset in others:
-                if one.keys.overlaps(segment.keys):
-                    before |= here < (one.number, offset)
-                    after |= here > (one.number, offset)
+            for candidate, offset in others:
+                if candidate.keys.overlaps(segment.keys):
+                    before |= here < (candidate.number, offset)
+                    after |= here > (candidate.number, offset)
     if before and after:
         return CutOrder.OVERLAPS
     return CutOrder.BEFORE if before else CutOrder.AFTER
@@ -231,15 +231,17 @@ def least(segments: Segments, cuts: Iterable[Mapping[int, int]]) -> dict[int, in
     for cut in cuts:
         for segment_id, offset in cut.items():
             lowest[segment_id] = min(offset, lowest.get(segment_id, offset))
-    known = sorted((one for one in segments if one.id in lowest), key=lambda one: one.number)
+    known = sorted(
+        (candidate for candidate in segments if candidate.id in lowest), key=lambda candidate: candidate.number
+    )
     begun: list[Segment] = []
     for segment in known:
-        if lowest[segment.id] >= 0 and not any(one.keys.overlaps(segment.keys) for one in begun):
+        if lowest[segment.id] >= 0 and not any(candidate.keys.overlaps(segment.keys) for candidate in begun):
             begun.append(segment)
     waiting = [
         segment
         for segment in known
-        if lowest[segment.id] < 0 and not _covered(segment.keys, (one.keys for one in begun))
+        if lowest[segment.id] < 0 and not _covered(segment.keys, (candidate.keys for candidate in begun))
     ]
     return {segment.id: lowest[segment.id] for segment in (*begun, *waiting)}
 
@@ -251,19 +253,21 @@ def greatest(segments: Segments, cuts: Iterable[Mapping[int, int]]) -> dict[int,
     for cut in cuts:
         for segment_id, offset in cut.items():
             highest[segment_id] = max(offset, highest.get(segment_id, 0))
-    found: list[Segment] = []
+    chosen: list[Segment] = []
 
     def take(candidates: Iterable[Segment]) -> None:
-        for segment in sorted(candidates, key=lambda one: -one.number):
-            if not any(one.keys.overlaps(segment.keys) and one.number >= segment.number for one in found):
-                found[:] = [one for one in found if not one.keys.overlaps(segment.keys)]
-                found.append(segment)
+        for segment in sorted(candidates, key=lambda candidate: -candidate.number):
+            if not any(
+                candidate.keys.overlaps(segment.keys) and candidate.number >= segment.number for candidate in chosen
+            ):
+                chosen[:] = [candidate for candidate in chosen if not candidate.keys.overlaps(segment.keys)]
+                chosen.append(segment)
 
-    take(one for one in segments if one.id in highest)
-    while not _covered(KeyRange(0.0, 1.0), (one.keys for one in found)):
-        latest = of_epoch(segments, max(one.epoch for one in found))
-        take(one for one in latest if not _covered(one.keys, (other.keys for other in found)))
-    return {segment.id: highest.get(segment.id, 0) for segment in found}
+    take(candidate for candidate in segments if candidate.id in highest)
+    while not _covered(KeyRange(0.0, 1.0), (candidate.keys for candidate in chosen)):
+        latest = of_epoch(segments, max(candidate.epoch for candidate in chosen))
+        take(candidate for candidate in latest if not _covered(candidate.keys, (other.keys for other in chosen)))
+    return {segment.id: highest.get(segment.id, 0) for segment in chosen}
 
 
 def covering(segments: Iterable[Segment], keys: KeyRange) -> Segment | None:
@@ -300,7 +304,7 @@ def _runs(ranges: Iterable[KeyRange]) -> list[KeyRange] | None:
 def _followed(segments: Segments, segment: Segment) -> list[Segment]:
     if segment.epoch == 0:
         return []
-    return [other for other in of_epoch(segments, segment.epoch - 1) if other.keys.overlaps(segment.keys)]
+    return [candidate for candidate in of_epoch(segments, segment.epoch - 1) if candidate.keys.overlaps(segment.keys)]
 
 
 def _predecessors(segments: Segments) -> dict[int, list[int]]:

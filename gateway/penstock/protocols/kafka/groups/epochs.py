@@ -134,11 +134,15 @@ class EpochGroup(msgspec.Struct):
     def begin_epoch(self) -> None:
         """Count the epoch up, and give each member its target."""
         self.epoch += 1
-        votes = Counter(one.assignor for one in self.members.values() if one.assignor)
-        self.assignor = min(votes, key=lambda one: (-votes[one], one)) if votes else DEFAULT_ASSIGNOR
-        ordered = sorted(self.members.values(), key=lambda one: one.instance or one.id)
+        votes = Counter(other_member.assignor for other_member in self.members.values() if other_member.assignor)
+        self.assignor = (
+            min(votes, key=lambda other_member: (-votes[other_member], other_member)) if votes else DEFAULT_ASSIGNOR
+        )
+        ordered = sorted(self.members.values(), key=lambda other_member: other_member.instance or other_member.id)
         target = ASSIGNORS[self.assignor](
-            {one.id: one.subscribed for one in ordered}, self.topics, {one.id: one.target for one in ordered}
+            {other_member.id: other_member.subscribed for other_member in ordered},
+            self.topics,
+            {other_member.id: other_member.target for other_member in ordered},
         )
         for member in ordered:
             member.target = target[member.id]
@@ -176,7 +180,7 @@ class EpochCoordinator:
 
     def restore(self, group_id: str, record: EpochGroupRecord, now: float) -> None:
         """Take up a group that was stored; the sessions of its members begin now."""
-        members = {one.id: one for one in record.members}
+        members = {other_member.id: other_member for other_member in record.members}
         group = EpochGroup(group_id, record.epoch, record.assignor, dict(record.topics), members)
         self.groups[group_id] = group
         for member in members.values():
@@ -267,7 +271,11 @@ class EpochCoordinator:
         )
         if size <= _length(before.topics, before.matched, before.expression):
             return False
-        others = (_length(one.topics, one.matched, one.expression) for one in members.values() if one is not member)
+        others = (
+            _length(other_member.topics, other_member.matched, other_member.expression)
+            for other_member in members.values()
+            if other_member is not member
+        )
         return size + sum(others) > self._limits().max_group_bytes
 
     def _add(self, group: EpochGroup, request: EpochHeartbeat) -> EpochMember:
@@ -318,7 +326,9 @@ class EpochCoordinator:
                 member.revoking = _NOTHING
                 if member.epoch != group.epoch:
                     member.previous, member.epoch = member.epoch, group.epoch
-                others = frozenset().union(*(one.owned for one in group.members.values() if one is not member))
+                others = frozenset().union(
+                    *(other_member.owned for other_member in group.members.values() if other_member is not member)
+                )
                 member.assigned |= member.target - others
         if before != (member.epoch, member.assigned, member.revoking):
             self.changed.add(group.id)
@@ -328,19 +338,19 @@ class EpochCoordinator:
         whose heartbeat it was. The sessions of the others go on."""
         group = self.groups.pop(group_id)
         before = () if record is None else record.members
-        for member_id in group.members.keys() - {one.id for one in before}:
+        for member_id in group.members.keys() - {other_member.id for other_member in before}:
             self._stop(group_id, member_id)
         if record is None:
             return
         restored = EpochGroup(group_id, record.epoch, record.assignor, dict(record.topics))
         self.groups[group_id] = restored
-        for one in before:
-            member = restored.members[one.id] = msgspec.structs.replace(one)
-            if one.id in group.members and one.id != joined:
-                if one.id in group.told:
-                    restored.told[one.id] = group.told[one.id]
+        for other_member in before:
+            member = restored.members[other_member.id] = msgspec.structs.replace(other_member)
+            if other_member.id in group.members and other_member.id != joined:
+                if other_member.id in group.told:
+                    restored.told[other_member.id] = group.told[other_member.id]
                 continue
-            self._stop(group_id, one.id)
+            self._stop(group_id, other_member.id)
             self._beat(restored, member, now)
             if member.revoking:
                 self._await_revocation(restored, member, now)

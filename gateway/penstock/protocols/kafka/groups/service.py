@@ -101,7 +101,7 @@ class GroupService:
     async def _load(self) -> None:
         while True:
             try:
-                loaded = [one async for one in self._table.each(_GROUPS)]
+                loaded = [row async for row in self._table.each(_GROUPS)]
                 await self.consumers.load()
                 break
             except OperationFailed as error:
@@ -200,7 +200,7 @@ class GroupService:
             try:
                 async with committed.loading:
                     await self._journal.change({}).durable()
-                    committed.topics |= {one.topic for one in await self.all_offsets(group)}
+                    committed.topics |= {partition.topic for partition in await self.all_offsets(group)}
                     committed.is_loaded = True
             finally:
                 if not committed.is_loaded:
@@ -239,7 +239,7 @@ class GroupService:
             error = KafkaError.NONE
         elif error is KafkaError.STALE_MEMBER_EPOCH:
             error = KafkaError.ILLEGAL_GENERATION  # the other one is fatal for transactional producers
-        return {one: error or _refused_offset(offset) for one, offset in offsets.items()}
+        return {partition: error or _refused_offset(offset) for partition, offset in offsets.items()}
 
     def offset_changes(
         self, group: str, offsets: Mapping[GroupPartition, CommittedOffset]
@@ -247,10 +247,10 @@ class GroupService:
         """Return the changes to the table that commit offsets now."""
         now = self._clock()
         if (committed := self._committed.get(group)) is not None:
-            committed.topics |= {one.topic for one in offsets}
+            committed.topics |= {partition.topic for partition in offsets}
         return {
-            self._offsets.key(group, one): msgspec.structs.replace(offset, committed_at=now)
-            for one, offset in offsets.items()
+            self._offsets.key(group, partition): msgspec.structs.replace(offset, committed_at=now)
+            for partition, offset in offsets.items()
         }
 
     async def commit(
@@ -261,8 +261,8 @@ class GroupService:
         error = self._refused_commit(membership)
         if error:
             return dict.fromkeys(offsets, error)
-        errors = {one: _refused_offset(offset) for one, offset in offsets.items()}
-        kept = {one: offset for one, offset in offsets.items() if not errors[one]}
+        errors = {partition: _refused_offset(offset) for partition, offset in offsets.items()}
+        kept = {partition: offset for partition, offset in offsets.items() if not errors[partition]}
         try:
             await self._journal.change(self.offset_changes(membership.group, kept)).durable()
         except OperationFailed:
@@ -275,7 +275,7 @@ class GroupService:
 
     async def all_offsets(self, group: str) -> dict[GroupPartition, CommittedOffset]:
         """Return all committed offsets of a group. Raises OperationFailed."""
-        return {one: offset async for one, offset in self._offsets.all(group)}
+        return {partition: offset async for partition, offset in self._offsets.all(group)}
 
     async def delete_offsets(
         self, group: str, partitions: list[GroupPartition]
@@ -387,7 +387,7 @@ class GroupService:
         Offsets of topics that a group's members are subscribed to are kept.
         """
         before = self._clock() - round(self._limits().offset_retention * 1000)
-        for group, stored in [one async for one in self._table.each(_GROUPS)]:
+        for group, stored in [row async for row in self._table.each(_GROUPS)]:
             state, record = self.describe(group)
             subscribed = subscribed_topics(record)
             if state not in (GroupState.EMPTY, GroupState.STABLE) or subscribed is None:
@@ -398,8 +398,8 @@ class GroupService:
             if left_late and record.protocol_type:
                 continue
             offsets = await self.all_offsets(group)
-            old = [one for one, offset in offsets.items() if offset.committed_at <= before]
-            old = [one for one in old if one.topic not in subscribed]
+            old = [row for row, offset in offsets.items() if offset.committed_at <= before]
+            old = [row for row in old if row.topic not in subscribed]
             await self._offsets.expire(group, old, before)
             if old:
                 self._forget_topics(group)

@@ -68,76 +68,76 @@ class Unapplied(NamedTuple):
 class Replies(Protocol):
     """Replies in one dialect."""
 
-    def append_setup(self, asked: RequestFields, writer: UUID, level: int) -> SegmentMessage:
+    def append_setup(self, fields: RequestFields, writer: UUID, level: int) -> SegmentMessage:
         """Return the reply to a setup; `level` is the writer's last position, NO_ATTRIBUTE if unknown."""
 
-    def data_appended(self, what: Acknowledged) -> SegmentMessage:
+    def data_appended(self, ack: Acknowledged) -> SegmentMessage:
         """Return the acknowledgement of appends."""
 
-    def segment_read(self, asked: RequestFields, found: BytesRead) -> SegmentMessage:
+    def segment_read(self, fields: RequestFields, result: BytesRead) -> SegmentMessage:
         """Return the reply to a read."""
 
-    def refused(self, failure: Failure, asked: RequestFields) -> SegmentMessage | None:
+    def refused(self, failure: Failure, fields: RequestFields) -> SegmentMessage | None:
         """Return the reply to a failed request; None if there is none."""
 
-    def appends_refused(self, failure: Failure, what: Unapplied) -> list[SegmentMessage] | None:
+    def appends_refused(self, failure: Failure, unapplied: Unapplied) -> list[SegmentMessage] | None:
         """Return the replies to failed appends; None if there are none."""
 
 
 # ---- released ------------------------------------------------------------------------------------------------------
 
 
-def _no_such_segment(_: Failure, asked: RequestFields) -> SegmentMessage:
-    return released.NoSuchSegment(asked.request_id, asked.segment, "", asked.offset)
+def _no_such_segment(_: Failure, fields: RequestFields) -> SegmentMessage:
+    return released.NoSuchSegment(fields.request_id, fields.segment, "", fields.offset)
 
 
-def _is_sealed(_: Failure, asked: RequestFields) -> SegmentMessage:
-    return released.SegmentIsSealed(asked.request_id, asked.segment, "", asked.offset)
+def _is_sealed(_: Failure, fields: RequestFields) -> SegmentMessage:
+    return released.SegmentIsSealed(fields.request_id, fields.segment, "", fields.offset)
 
 
-def _already_exists(_: Failure, asked: RequestFields) -> SegmentMessage:
-    return released.SegmentAlreadyExists(asked.request_id, asked.segment)
+def _already_exists(_: Failure, fields: RequestFields) -> SegmentMessage:
+    return released.SegmentAlreadyExists(fields.request_id, fields.segment)
 
 
-def _is_truncated(failure: Failure, asked: RequestFields) -> SegmentMessage:
+def _is_truncated(failure: Failure, fields: RequestFields) -> SegmentMessage:
     """Return SegmentIsTruncated, also for a table of another length than expected, as the real server does."""
     start = failure.details["offset"]
     assert isinstance(start, int), "as the code's comment has it"
-    return released.SegmentIsTruncated(asked.request_id, asked.segment, start, "", asked.offset)
+    return released.SegmentIsTruncated(fields.request_id, fields.segment, start, "", fields.offset)
 
 
-def _not_empty(_: Failure, asked: RequestFields) -> SegmentMessage:
-    return released.TableSegmentNotEmpty(asked.request_id, asked.segment)
+def _not_empty(_: Failure, fields: RequestFields) -> SegmentMessage:
+    return released.TableSegmentNotEmpty(fields.request_id, fields.segment)
 
 
-def _no_such_key(_: Failure, asked: RequestFields) -> SegmentMessage:
-    return released.TableKeyDoesNotExist(asked.request_id, asked.segment)
+def _no_such_key(_: Failure, fields: RequestFields) -> SegmentMessage:
+    return released.TableKeyDoesNotExist(fields.request_id, fields.segment)
 
 
-def _bad_version(_: Failure, asked: RequestFields) -> SegmentMessage:
-    return released.TableKeyBadVersion(asked.request_id, asked.segment)
+def _bad_version(_: Failure, fields: RequestFields) -> SegmentMessage:
+    return released.TableKeyBadVersion(fields.request_id, fields.segment)
 
 
-def _not_updated(_: Failure, asked: RequestFields) -> SegmentMessage:
+def _not_updated(_: Failure, fields: RequestFields) -> SegmentMessage:
     """Return the reply to a merge whose condition on an attribute does not hold."""
-    return released.SegmentAttributeUpdated(asked.request_id, False)
+    return released.SegmentAttributeUpdated(fields.request_id, False)
 
 
-def _unsupported(failure: Failure, asked: RequestFields) -> SegmentMessage:
-    return released.OperationUnsupported(asked.request_id, failure.message)
+def _unsupported(failure: Failure, fields: RequestFields) -> SegmentMessage:
+    return released.OperationUnsupported(fields.request_id, failure.message)
 
 
-def _illegal(failure: Failure, asked: RequestFields) -> SegmentMessage:
-    return released.ErrorMessage(asked.request_id, asked.segment, failure.message, 0)
+def _illegal(failure: Failure, fields: RequestFields) -> SegmentMessage:
+    return released.ErrorMessage(fields.request_id, fields.segment, failure.message, 0)
 
 
-def _unspecified(failure: Failure, asked: RequestFields) -> SegmentMessage:
-    return released.ErrorMessage(asked.request_id, asked.segment, failure.message, -1)
+def _unspecified(failure: Failure, fields: RequestFields) -> SegmentMessage:
+    return released.ErrorMessage(fields.request_id, fields.segment, failure.message, -1)
 
 
-def _denied(_: Failure, asked: RequestFields) -> SegmentMessage:
+def _denied(_: Failure, fields: RequestFields) -> SegmentMessage:
     """Return AuthTokenCheckFailed, after which clients do not retry; after an unspecified error they would."""
-    return released.AuthTokenCheckFailed(asked.request_id, "", 0)
+    return released.AuthTokenCheckFailed(fields.request_id, "", 0)
 
 
 _REFUSALS: Final[Mapping[FailureCode, Callable[[Failure, RequestFields], SegmentMessage]]] = {
@@ -166,32 +166,32 @@ _REFUSALS: Final[Mapping[FailureCode, Callable[[Failure, RequestFields], Segment
 class _Released:
     """See `Replies`."""
 
-    def append_setup(self, asked: RequestFields, writer: UUID, level: int) -> SegmentMessage:
-        return released.AppendSetup(asked.request_id, asked.segment, writer, level)
+    def append_setup(self, fields: RequestFields, writer: UUID, level: int) -> SegmentMessage:
+        return released.AppendSetup(fields.request_id, fields.segment, writer, level)
 
-    def data_appended(self, what: Acknowledged) -> SegmentMessage:
-        offset = NO_OFFSET if what.offset is None else what.offset
-        return released.DataAppended(what.writer, what.number, what.previous, what.request_id, offset)
+    def data_appended(self, ack: Acknowledged) -> SegmentMessage:
+        offset = NO_OFFSET if ack.offset is None else ack.offset
+        return released.DataAppended(ack.writer, ack.number, ack.previous, ack.request_id, offset)
 
-    def segment_read(self, asked: RequestFields, found: BytesRead) -> SegmentMessage:
+    def segment_read(self, fields: RequestFields, result: BytesRead) -> SegmentMessage:
         return released.SegmentRead(
-            asked.segment, asked.offset, found.at_tail, found.end_of_segment, found.data, asked.request_id
+            fields.segment, fields.offset, result.at_tail, result.end_of_segment, result.data, fields.request_id
         )
 
-    def refused(self, failure: Failure, asked: RequestFields) -> SegmentMessage | None:
+    def refused(self, failure: Failure, fields: RequestFields) -> SegmentMessage | None:
         if failure.code in LOST:
             return None
-        return _REFUSALS.get(failure.code, _unspecified)(failure, asked)
+        return _REFUSALS.get(failure.code, _unspecified)(failure, fields)
 
-    def appends_refused(self, failure: Failure, what: Unapplied) -> list[SegmentMessage] | None:
+    def appends_refused(self, failure: Failure, unapplied: Unapplied) -> list[SegmentMessage] | None:
         """Return a reply for each append.
 
         After InvalidEventNumber the client's connection is closed, so that reply is the last.
         """
         if failure.code is FailureCode.STALE_WRITER_POSITION:
-            asked = what.appends[0]
-            return [released.InvalidEventNumber(what.writer, asked.request_id, "", asked.offset)]
-        replies = [self.refused(failure, asked) for asked in what.appends]
+            fields = unapplied.appends[0]
+            return [released.InvalidEventNumber(unapplied.writer, fields.request_id, "", fields.offset)]
+        replies = [self.refused(failure, fields) for fields in unapplied.appends]
         return None if None in replies else [reply for reply in replies if reply is not None]
 
 
@@ -201,27 +201,27 @@ class _Released:
 class _Draft:
     """See `Replies`."""
 
-    def append_setup(self, asked: RequestFields, writer: UUID, level: int) -> SegmentMessage:
-        return draft.AppendSetup(asked.segment, writer, 0 if level == NO_ATTRIBUTE else level)
+    def append_setup(self, fields: RequestFields, writer: UUID, level: int) -> SegmentMessage:
+        return draft.AppendSetup(fields.segment, writer, 0 if level == NO_ATTRIBUTE else level)
 
-    def data_appended(self, what: Acknowledged) -> SegmentMessage:
-        return draft.DataAppended(what.writer, what.number)
+    def data_appended(self, ack: Acknowledged) -> SegmentMessage:
+        return draft.DataAppended(ack.writer, ack.number)
 
-    def segment_read(self, asked: RequestFields, found: BytesRead) -> SegmentMessage:
+    def segment_read(self, fields: RequestFields, result: BytesRead) -> SegmentMessage:
         return draft.SegmentRead(
-            asked.segment, asked.offset, draft.Flags(found.at_tail, found.end_of_segment), found.data
+            fields.segment, fields.offset, draft.Flags(result.at_tail, result.end_of_segment), result.data
         )
 
-    def refused(self, failure: Failure, asked: RequestFields) -> SegmentMessage | None:
+    def refused(self, failure: Failure, fields: RequestFields) -> SegmentMessage | None:
         spell = _DRAFT_REFUSALS.get(failure.code)
-        return None if spell is None else spell(asked)
+        return None if spell is None else spell(fields)
 
-    def appends_refused(self, failure: Failure, what: Unapplied) -> list[SegmentMessage] | None:
+    def appends_refused(self, failure: Failure, unapplied: Unapplied) -> list[SegmentMessage] | None:
         """Return one reply for all appends: it names only the segment."""
-        reply = self.refused(failure, what.appends[0])
+        reply = self.refused(failure, unapplied.appends[0])
         if reply is None:
             return None
-        return [] if what.again else [reply]
+        return [] if unapplied.again else [reply]
 
 
 REPLIES: Final[Mapping[Dialect, Replies]] = {Dialect.RELEASED: _Released(), Dialect.DRAFT: _Draft()}
