@@ -134,21 +134,21 @@ class PacketFile:
         """Yield the packets that are complete; exhaust it before the next `receive`."""
         if self.damage is None and self._have >= self._needed:
             buffer = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-            place = 0
+            at = 0
             try:
-                while len(buffer) - place >= self._needed:
-                    length, packet = self._next(buffer, place)
+                while len(buffer) - at >= self._needed:
+                    length, packet = self._next(buffer, at)
                     if not length:  # it has set `_needed`, the bytes that it requires
                         continue
-                    place += length
+                    at += length
                     if packet is not None:
                         yield packet
             except _Damage as damage:
-                self.damage = f"{damage} (byte {self._consumed + place})"
-                place = len(buffer)
-            self._consumed += place
-            self._pieces = [buffer[place:]] if place < len(buffer) else []
-            self._have = len(buffer) - place
+                self.damage = f"{damage} (byte {self._consumed + at})"
+                at = len(buffer)
+            self._consumed += at
+            self._pieces = [buffer[at:]] if at < len(buffer) else []
+            self._have = len(buffer) - at
         if self._ended and self.damage is None:
             self._judge_end()
 
@@ -158,56 +158,56 @@ class PacketFile:
         elif self._have:
             self.damage = f"the file ends in the middle of a block (byte {self._consumed})"
 
-    def _first(self, buffer: bytes, place: int) -> tuple[int, Packet | None]:
+    def _first(self, buffer: bytes, at: int) -> tuple[int, Packet | None]:
         """Recognize the type of the file."""
-        magic = buffer[place : place + 4]
+        magic = buffer[at : at + 4]
         if magic == _SECTION_BYTES:
             self._next, self._needed = self._block, 12
             return 0, None
         if magic not in _MAGICS:
             raise _Damage("this is not a capture: it begins neither like pcapng nor like pcap")
-        if len(buffer) - place < _PCAP_HEAD:
+        if len(buffer) - at < _PCAP_HEAD:
             self._needed = _PCAP_HEAD
             return 0, None
         self._order, self._unit = _MAGICS[magic]
-        self._link = self._order.length.unpack_from(buffer, place + 20)[0] & 0xFFFF
+        self._link = self._order.length.unpack_from(buffer, at + 20)[0] & 0xFFFF
         self._next, self._needed = self._record, 16
         return _PCAP_HEAD, None
 
-    def _record(self, buffer: bytes, place: int) -> tuple[int, Packet | None]:
+    def _record(self, buffer: bytes, at: int) -> tuple[int, Packet | None]:
         """Read a packet of pcap."""
-        seconds, fraction, captured, original = self._order.record.unpack_from(buffer, place)
+        seconds, fraction, captured, original = self._order.record.unpack_from(buffer, at)
         if captured > MAX_BLOCK:
             raise _Damage(f"a packet of {captured} bytes, which no program captures")
-        if len(buffer) - place < 16 + captured:
+        if len(buffer) - at < 16 + captured:
             self._needed = 16 + captured
             return 0, None
         self._needed = 16
-        start = place + 16
+        start = at + 16
         time_ns = seconds * _NS + fraction * self._unit
         cut = max(0, original - captured)
         return 16 + captured, Packet(time_ns, 0, self._link, buffer, start, start + captured, cut, ())
 
-    def _block(self, buffer: bytes, place: int) -> tuple[int, Packet | None]:
+    def _block(self, buffer: bytes, at: int) -> tuple[int, Packet | None]:
         """Read a block of pcapng (3.1)."""
-        if buffer.startswith(_SECTION_BYTES, place):
-            self._begin_section(buffer[place + 8 : place + 12])
-        kind, length = self._order.head.unpack_from(buffer, place)
+        if buffer.startswith(_SECTION_BYTES, at):
+            self._begin_section(buffer[at + 8 : at + 12])
+        kind, length = self._order.head.unpack_from(buffer, at)
         if length < 12 or length & 3 or length > MAX_BLOCK:
             raise _Damage(f"a block whose length is said to be {length} bytes")
-        if len(buffer) - place < length:
+        if len(buffer) - at < length:
             self._needed = length
             return 0, None
         self._needed = 12
-        end = place + length - 4
+        end = at + length - 4
         if self._order.length.unpack_from(buffer, end)[0] != length:
             raise _Damage(f"a block of {length} bytes that ends with another length")
         if kind == ENHANCED_PACKET:
-            return length, self._enhanced(buffer, place + 8, end)
+            return length, self._enhanced(buffer, at + 8, end)
         if kind == INTERFACE:
-            self._describe(buffer, place + 8, end)
+            self._describe(buffer, at + 8, end)
         elif kind in (_SIMPLE_PACKET, _PACKET):
-            return length, (self._simple if kind == _SIMPLE_PACKET else self._obsolete)(buffer, place + 8, end)
+            return length, (self._simple if kind == _SIMPLE_PACKET else self._obsolete)(buffer, at + 8, end)
         return length, None
 
     def _begin_section(self, magic: bytes) -> None:
@@ -230,17 +230,17 @@ class PacketFile:
         factor = 0 if _NS % per_second else _NS // per_second
         self._interfaces.append(_Interface(link, snap_length, per_second, factor, offset * _NS))
 
-    def _options(self, buffer: bytes, place: int, end: int) -> Iterator[tuple[int, bytes]]:
+    def _options(self, buffer: bytes, at: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Yield options (3.5) until one is malformed."""
         for _ in range(MAX_OPTIONS):
-            if end - place < 4:
+            if end - at < 4:
                 return
-            code, length = self._order.option.unpack_from(buffer, place)
-            place += 4
-            if code == 0 or length > end - place:
+            code, length = self._order.option.unpack_from(buffer, at)
+            at += 4
+            if code == 0 or length > end - at:
                 return
-            yield code, buffer[place : place + length]
-            place += length + (-length & 3)
+            yield code, buffer[at : at + length]
+            at += length + (-length & 3)
 
     def _enhanced(self, buffer: bytes, start: int, end: int) -> Packet:
         """Read a packet (4.3)."""

@@ -70,14 +70,14 @@ class Secrets:
             scheme = _SCHEME.match(value) if name in _WITH_SCHEME else None
             start = scheme.end() if scheme else 0
             return [(start, len(value))] if start < len(value) else []
-        found = self.in_target(value) if name in _WITH_URL else []
+        spans = self.in_target(value) if name in _WITH_URL else []
         if name in _WITH_USER and b"@" in value:
-            found.append((0, value.rindex(b"@")))
+            spans.append((0, value.rindex(b"@")))
         if self.patterns and name not in self._framing:
-            found += self.matches_in_url(value)
+            spans += self.matches_in_url(value)
             if name.endswith(_BINARY):
-                found += self._in_base64(value)
-        return found
+                spans += self._in_base64(value)
+        return spans
 
     def in_name(self, name: bytes) -> list[Span]:
         """Return the matches in a header's name, as spelled."""
@@ -85,18 +85,18 @@ class Secrets:
 
     def in_target(self, target: bytes) -> list[Span]:
         """Return the secret parts of a URL, or of a line that holds one: user, password, values of parameters."""
-        found = [match.span(1) for match in _USER.finditer(target)] if b"@" in target else []
+        spans = [match.span(1) for match in _USER.finditer(target)] if b"@" in target else []
         if b"=" in target and self.parameters:
-            found += [
+            spans += [
                 match.span(2)
                 for match in _PARAMETER.finditer(target)
                 if unquote_to_bytes(match[1]).lower() in self.parameters
             ]
-        return found
+        return spans
 
     def matches_in_url(self, text: bytes) -> list[Span]:
         """Return matches in a URL, or in other text that may be percent-encoded, both as spelled and decoded."""
-        found = self.patterns.spans(text)
+        spans = self.patterns.spans(text)
         if self.patterns and _QUOTED.search(text):
             places: list[int] = []
             at = 0
@@ -104,15 +104,15 @@ class Secrets:
                 places += range(at, quoted.start() + 1)
                 at = quoted.end()
             places += range(at, len(text) + 1)
-            found += [(places[start], places[end]) for start, end in self.patterns.spans(unquote_to_bytes(text))]
-        return found
+            spans += [(places[start], places[end]) for start, end in self.patterns.spans(unquote_to_bytes(text))]
+        return spans
 
     def _in_base64(self, value: bytes) -> list[Span]:
         """Return matches in the decoded bytes of one base64 value or several, padded or not."""
-        found = []
+        spans = []
         for coded in _BASE64.finditer(value):
             raw = coded[0][: len(coded[0]) - (len(coded[0]) % 4 == 1)]
             for start, end in self.patterns.spans(a2b_base64(raw + b"=" * (-len(raw) % 4))):
                 first, last = coded.start() + start // 3 * 4, coded.start() + -(-end // 3) * 4
-                found.append((first, min(last, coded.end())))
-        return found
+                spans.append((first, min(last, coded.end())))
+        return spans

@@ -115,17 +115,17 @@ class S3PDialogue(TwoSided):
             command.count = None
         stream = stream_of(command)
         head = self._sides[Sender.CLIENT].places.head()[:HEAD_BYTES]
-        asked = _Asked(self._commands, reply_type(command), stream, span.offset, span.end_ns, head)
+        request = _Asked(self._commands, reply_type(command), stream, span.offset, span.end_ns, head)
         records = appended_records(command, stream, span.end_ns, self._conversation)
         given_up: list[SeenRecord] = []
         if records:
-            asked.ticket, given_up = self._waiting.add(records)
-        self._ask(asked)
+            request.ticket, given_up = self._waiting.add(records)
+        self._ask(request)
         return self._message(
             Sender.CLIENT,
             span,
             kind_of(command),
-            exchange=asked.number,
+            exchange=request.number,
             stream=stream,
             fields=command_fields(command),
             records=given_up,
@@ -133,13 +133,13 @@ class S3PDialogue(TwoSided):
             carried=records,
         )
 
-    def _ask(self, asked: _Asked) -> None:
+    def _ask(self, request: _Asked) -> None:
         if len(self._asked) > self._doubtful:
             self._pipelines = True
         elif not self._pipelines:
             self._asked.clear()
         self._doubtful = min(self._doubtful, len(self._asked))
-        self._asked.append(asked)
+        self._asked.append(request)
         if len(self._asked) > MOST_WAITING:
             self._take(1)
             self._forgotten += 1
@@ -149,9 +149,9 @@ class S3PDialogue(TwoSided):
         for _ in range(count - 1):
             self._asked.popleft()
         self._doubtful = max(self._doubtful - count, 0)
-        asked = self._asked.popleft()
+        request = self._asked.popleft()
         self._unsure &= bool(self._asked)
-        return asked
+        return request
 
     # ---- replies -------------------------------------------------------------------------------------------------
 
@@ -162,8 +162,8 @@ class S3PDialogue(TwoSided):
             yield server.problem(span.offset, rule, s3p_clause(rule), fatal=True)
             server.stop()
             return
-        asked, exchange = self._answered(reply)
-        yield from self._judged(reply, span, asked, exchange)
+        request, exchange = self._answered(reply)
+        yield from self._judged(reply, span, request, exchange)
         if isinstance(reply, ErrorReply):
             self._failed = reply.fatal
         yield self._message(
@@ -171,25 +171,25 @@ class S3PDialogue(TwoSided):
             span,
             reply_kind(reply),
             exchange=exchange,
-            stream="" if asked is None else asked.stream,
+            stream="" if request is None else request.stream,
             fields=reply_fields(reply),
-            records=self._records(reply, span, asked),
+            records=self._records(reply, span, request),
             failure=f"{reply.code}: {reply.message}" if isinstance(reply, ErrorReply) else "",
             event=reply,
-            answers=None if asked is None else span.end_ns - asked.end_ns,
+            answers=None if request is None else span.end_ns - request.end_ns,
         )
 
     def _answered(self, reply: Reply) -> tuple[_Asked | None, int | None]:
         """Return the command that a reply answers, if it is known, and the exchange."""
         if self._gaps:
-            asked = self._guessed(reply)
-            return asked, None if asked is None else asked.number
+            request = self._guessed(reply)
+            return request, None if request is None else request.number
         if self._forgotten:
             self._forgotten -= 1
             return None, self._commands - len(self._asked) - self._forgotten
         if self._asked:
-            asked = self._take(1)
-            return asked, asked.number
+            request = self._take(1)
+            return request, request.number
         early = isinstance(reply, ErrorReply) and self._amid_message
         return None, self._commands + 1 if early else None
 
@@ -208,31 +208,31 @@ class S3PDialogue(TwoSided):
         client = self._sides[Sender.CLIENT]
         return client.waiting or client.over
 
-    def _judged(self, reply: Reply, span: TimedSpan, asked: _Asked | None, exchange: int | None) -> Iterator[Problem]:
+    def _judged(self, reply: Reply, span: TimedSpan, request: _Asked | None, exchange: int | None) -> Iterator[Problem]:
         """Yield problems of a reply, and of a command that the server refuses as malformed but the parser did not."""
         if isinstance(reply, ErrorReply):
             if reply.fatal and exchange is not None and not self._sides[Sender.CLIENT].over:
-                yield self._refused(reply, asked, exchange)
+                yield self._refused(reply, request, exchange)
             if exchange is not None or self._gaps:
                 return
-        if asked is None:
+        if request is None:
             if exchange is not None or self._gaps:
                 return
             wanted = "nothing"
-        elif isinstance(reply, asked.reply):
+        elif isinstance(reply, request.reply):
             return
         else:
-            wanted = REPLY_NAMES[asked.reply]
+            wanted = REPLY_NAMES[request.reply]
         rule = f"{reply_kind(reply)} came where {wanted} was expected"
         yield self._sides[Sender.SERVER].problem(span.offset, rule, s3p_clause(rule), fatal=False, exchange=exchange)
 
-    def _refused(self, reply: ErrorReply, asked: _Asked | None, exchange: int) -> Problem:
+    def _refused(self, reply: ErrorReply, request: _Asked | None, exchange: int) -> Problem:
         client = self._sides[Sender.CLIENT]
         offset, head = client.places.begun, client.places.head()
-        if asked is None:
+        if request is None:
             client.excuse()
         else:
-            offset, head = asked.offset, asked.head
+            offset, head = request.offset, request.head
         fault = pinpoint(head)
         rule = reply.message if fault is None else fault.rule
         clause = S3P_ERRORS[reply.code].clause if fault is None else fault.clause
@@ -242,10 +242,10 @@ class S3PDialogue(TwoSided):
             problem.context, problem.context_offset = head, offset
         return problem
 
-    def _records(self, reply: Reply, span: TimedSpan, asked: _Asked | None) -> list[SeenRecord]:
+    def _records(self, reply: Reply, span: TimedSpan, request: _Asked | None) -> list[SeenRecord]:
         """Return the records that a reply reveals."""
         if isinstance(reply, Records):
-            stream = "" if asked is None else asked.stream
+            stream = "" if request is None else request.stream
             return [
                 SeenRecord(
                     DELIVERED,
@@ -258,13 +258,13 @@ class S3PDialogue(TwoSided):
                 )
                 for record_id, body in reply.pairs()
             ]
-        if asked is None or not asked.ticket:
+        if request is None or not request.ticket:
             return []
         if isinstance(reply, AppendedId):
-            records = list(self._waiting.take(asked.ticket))
+            records = list(self._waiting.take(request.ticket))
             return records if self._unsure else _identified(records, reply.record_id)
         said = f"{reply.code}: {reply.message}" if isinstance(reply, ErrorReply) else f"answered by {reply_kind(reply)}"
-        return self._waiting.refuse(asked.ticket, said)
+        return self._waiting.refuse(request.ticket, said)
 
 
 def _identified(records: list[SeenRecord], last: RecordId) -> list[SeenRecord]:

@@ -171,66 +171,66 @@ stream_page_decoder: Final = msgspec.json.Decoder(StreamPageShape)
 # ---- from shapes to configurations -----------------------------------------------------------------------------
 
 
-def to_stream_patch(given: StreamConfigShape) -> StreamConfigPatch:
+def to_stream_patch(shape: StreamConfigShape) -> StreamConfigPatch:
     """Return a change to a stream's configuration. Raises OperationFailed for unsupported values."""
     return StreamConfigPatch(
-        storage_class=given.storage_class,
-        retention=_to_retention(given.retention_policy),
-        timestamping_mode=_within(given.timestamping, "mode"),
-        timestamping_uncapped=_within(given.timestamping, "uncapped"),
-        delete_on_empty_seconds=_to_seconds(_within(given.delete_on_empty, "min_age_secs")),
+        storage_class=shape.storage_class,
+        retention=_to_retention(shape.retention_policy),
+        timestamping_mode=_within(shape.timestamping, "mode"),
+        timestamping_uncapped=_within(shape.timestamping, "uncapped"),
+        delete_on_empty_seconds=_to_seconds(_within(shape.delete_on_empty, "min_age_secs")),
     )
 
 
-def _within(given: msgspec.Struct | UnsetType | None, name: str) -> Any:
+def _within(shape: msgspec.Struct | UnsetType | None, name: str) -> Any:
     """Return a field of a nested object; if the object itself is absent or null, so is every field."""
-    return getattr(given, name) if isinstance(given, msgspec.Struct) else given
+    return getattr(shape, name) if isinstance(shape, msgspec.Struct) else shape
 
 
-def _to_seconds(given: int | UnsetType | None) -> int | UnsetType | None:
-    if isinstance(given, int):
-        check_u64(given, "delete_on_empty.min_age_secs")
-    return given
+def _to_seconds(shape: int | UnsetType | None) -> int | UnsetType | None:
+    if isinstance(shape, int):
+        check_u64(shape, "delete_on_empty.min_age_secs")
+    return shape
 
 
-def _to_retention(given: RetentionShape | UnsetType | None) -> Retention | UnsetType | None:
-    if not isinstance(given, RetentionShape):
-        return given
-    if (given.age is UNSET) is (given.infinite is UNSET):
+def _to_retention(shape: RetentionShape | UnsetType | None) -> Retention | UnsetType | None:
+    if not isinstance(shape, RetentionShape):
+        return shape
+    if (shape.age is UNSET) is (shape.infinite is UNSET):
         raise bad_json("Expected either `age` or `infinite` - at `$.retention_policy`")
-    if isinstance(given.age, UnsetType):
+    if isinstance(shape.age, UnsetType):
         return INFINITE
-    check_u64(given.age, "retention_policy.age")
-    if given.age == 0:
+    check_u64(shape.age, "retention_policy.age")
+    if shape.age == 0:
         raise fail(FailureCode.INVALID, "retention age must be greater than 0 seconds")
-    return Retention(given.age)
+    return Retention(shape.age)
 
 
-def to_basin_patch(given: BasinConfigShape) -> BasinConfigPatch:
+def to_basin_patch(shape: BasinConfigShape) -> BasinConfigPatch:
     """Return a change to a basin's configuration. Raises OperationFailed for unsupported values."""
-    default = given.default_stream_config
+    default = shape.default_stream_config
     return BasinConfigPatch(
         default_stream_config=to_stream_patch(default) if isinstance(default, StreamConfigShape) else default,
-        stream_cipher=given.stream_cipher,
-        create_stream_on_append=given.create_stream_on_append,
-        create_stream_on_read=given.create_stream_on_read,
+        stream_cipher=shape.stream_cipher,
+        create_stream_on_append=shape.create_stream_on_append,
+        create_stream_on_read=shape.create_stream_on_read,
     )
 
 
-def to_stream_config(given: StreamConfigShape | None) -> StreamConfig:
+def to_stream_config(shape: StreamConfigShape | None) -> StreamConfig:
     """Return a stream's configuration: absent and null fields are unset. Raises OperationFailed as `to_stream_patch`,
     and BAD_JSON for null as `min_age_secs`, which only a change may have."""
-    if given is None:
+    if shape is None:
         return StreamConfig()
-    if _within(given.delete_on_empty, "min_age_secs") is None and given.delete_on_empty is not None:
+    if _within(shape.delete_on_empty, "min_age_secs") is None and shape.delete_on_empty is not None:
         raise bad_json("Expected `int`, got `null` - at `$.delete_on_empty.min_age_secs`")
-    return to_stream_patch(given).apply(StreamConfig())
+    return to_stream_patch(shape).apply(StreamConfig())
 
 
-def to_basin_config(given: BasinConfigShape | None) -> BasinConfig:
+def to_basin_config(shape: BasinConfigShape | None) -> BasinConfig:
     """Return a basin's configuration: absent and null fields have their defaults. Raises as `to_stream_config`."""
-    if given is None:
+    if shape is None:
         return BasinConfig()
-    if isinstance(given.default_stream_config, StreamConfigShape):
-        to_stream_config(given.default_stream_config)  # what only a change may have is refused here, too
-    return to_basin_patch(given).apply(BasinConfig())
+    if isinstance(shape.default_stream_config, StreamConfigShape):
+        to_stream_config(shape.default_stream_config)  # what only a change may have is refused here, too
+    return to_basin_patch(shape).apply(BasinConfig())

@@ -128,43 +128,43 @@ class InputBuffer:
 
     def peek(self) -> bytes | None:
         """Return the next byte without consuming it."""
-        found = self._data[self._at : self._at + 1]
-        if not found:
+        byte = self._data[self._at : self._at + 1]
+        if not byte:
             self._wanted = 1
             return None
-        return found
+        return byte
 
-    def line(self, limit: int, what: str) -> bytes | None:
+    def line(self, limit: int, expected: str) -> bytes | None:
         """Return the text before the next CRLF; at most `limit` bytes including CRLF."""
         self._item = self.position
         end = self._data.find(CRLF, self._at, self._at + limit)
         if end >= 0:
-            found = self._data[self._at : end]
+            text = self._data[self._at : end]
             self._at = end + 2
-            return found
+            return text
         rest = len(self._data) - self._at
         if rest >= limit:
-            raise self.over_limit(f"{what} is longer than {limit} bytes")
+            raise self.over_limit(f"{expected} is longer than {limit} bytes")
         self._wanted = rest + 1
         return None
 
-    def array(self, what: str) -> int | None:
+    def array(self, expected: str) -> int | None:
         """Return the number of elements of the array that begins here."""
         self._item = self.position
-        return self._header(_ARRAY_LINE, what)
+        return self._header(_ARRAY_LINE, expected)
 
-    def bulk(self, limit: int, what: str, bound: str = "") -> bytes | None:
+    def bulk(self, limit: int, expected: str, bound: str = "") -> bytes | None:
         """Return the bulk string that begins here, of 1 to `limit` bytes; `bound` describes the limit in errors if it
         needs more words."""
         begin = self._at
         self._item = self._base + begin
-        length = self._header(_BULK_LINE, what)
+        length = self._header(_BULK_LINE, expected)
         if length is None:
             return None
         if length == 0:
-            raise self.bad_format(f"zero-length bulk string as {what}")
+            raise self.bad_format(f"zero-length bulk string as {expected}")
         if length > limit:
-            raise self.over_limit(f"{what} of {length} bytes exceeds {bound or f'the limit of {limit} bytes'}")
+            raise self.over_limit(f"{expected} of {length} bytes exceeds {bound or f'the limit of {limit} bytes'}")
         start = self._at
         stop = start + length
         closing = self._data[stop : stop + 2]
@@ -175,9 +175,9 @@ class InputBuffer:
         if CRLF.startswith(closing):
             self._wanted = stop + len(closing) + 1 - begin
             return None
-        raise self.bad_format(f"{what} of {length} bytes is followed by {_wrong_end(closing)}, not by CRLF")
+        raise self.bad_format(f"{expected} of {length} bytes is followed by {_wrong_end(closing)}, not by CRLF")
 
-    def bulks(self, into: list[bytes], count: int, limit: int, together: int, what: str) -> bool:
+    def bulks(self, into: list[bytes], count: int, limit: int, together: int, expected: str) -> bool:
         """Append bulk strings to a list, empty at first, until it holds `count`. Returns False if more bytes are needed
         first.
 
@@ -190,21 +190,21 @@ class InputBuffer:
         while len(into) < count:
             left = together - self._together
             bound = "" if left >= limit else f"the {left} bytes that {together} in total leave for it"
-            found = self.bulk(min(limit, left), f"{what} {len(into) + 1}", bound)
-            if found is None:
+            content = self.bulk(min(limit, left), f"{expected} {len(into) + 1}", bound)
+            if content is None:
                 return False
-            into.append(found)
-            self._together += len(found)
+            into.append(content)
+            self._together += len(content)
         return True
 
     def _run(self, into: list[bytes], most: int, limit: int, together: int) -> None:
         """Take complete bulk strings with canonical lengths, up to the first odd one; none if one is too large."""
-        found, at = self._split(most) if most >= FEWEST_TO_SPLIT else ([], self._at)
-        more, at = self._step(at, most - len(found))
-        found += more
-        size = self._together + sum(map(len, found))
-        if found and max(map(len, found)) <= limit and size <= together:
-            into += found
+        contents, at = self._split(most) if most >= FEWEST_TO_SPLIT else ([], self._at)
+        more, at = self._step(at, most - len(contents))
+        contents += more
+        size = self._together + sum(map(len, contents))
+        if contents and max(map(len, contents)) <= limit and size <= together:
+            into += contents
             self._together = size
             self._at = at
 
@@ -226,45 +226,45 @@ class InputBuffer:
     def _step(self, at: int, most: int) -> tuple[list[bytes], int]:
         """Take bulk strings with one look-up of the header line each."""
         data, index, lengths = self._data, self._data.index, _LENGTHS
-        found: list[bytes] = []
+        contents: list[bytes] = []
         try:
             for _ in range(most):
                 start = index(CRLF, at, at + S3P_MAX_HEADER_LINE) + 2
                 stop = start + lengths[data[at : start - 2]]
                 if data[stop : stop + 2] != CRLF:
                     break
-                found.append(data[start:stop])
+                contents.append(data[start:stop])
                 at = stop + 2
         except (ValueError, KeyError):
             pass  # the line is incomplete or odd; the strict parser tells which
-        return found, at
+        return contents, at
 
-    def _header(self, kind: re.Pattern[bytes], what: str) -> int | None:
+    def _header(self, kind: re.Pattern[bytes], expected: str) -> int | None:
         """Return the number in the `*<n>` or `$<n>` line that begins here."""
-        found = kind.match(self._data, self._at)
-        if found is not None:
-            self._at = found.end()
-            return int(found[1])
-        self._no_header(kind, what)
+        match = kind.match(self._data, self._at)
+        if match is not None:
+            self._at = match.end()
+            return int(match[1])
+        self._no_header(kind, expected)
         return None
 
-    def _no_header(self, kind: re.Pattern[bytes], what: str) -> None:
+    def _no_header(self, kind: re.Pattern[bytes], expected: str) -> None:
         """Wait for more bytes if the line may still become valid; otherwise raise, naming the first wrong byte."""
         mark, name = _KINDS[kind]
         line = self._data[self._at : self._at + S3P_MAX_HEADER_LINE]
         digits = len(line) - 1 - len(line[1:].lstrip(b"0123456789"))
         rest = line[1 + max(digits, 0) :]
         if line and line[:1] != mark:
-            raise self.bad_format(f"expected {name} ({mark.decode()}) as {what}, got '{printable(line[:1])}'")
+            raise self.bad_format(f"expected {name} ({mark.decode()}) as {expected}, got '{printable(line[:1])}'")
         if digits > MAX_DIGITS:
-            raise self.bad_format(f"the length of {what} has more than {MAX_DIGITS} digits")
+            raise self.bad_format(f"the length of {expected} has more than {MAX_DIGITS} digits")
         if rest and digits == 0:
-            raise self.bad_format(f"expected a decimal digit in the length of {what}, got '{printable(rest[:1])}'")
+            raise self.bad_format(f"expected a decimal digit in the length of {expected}, got '{printable(rest[:1])}'")
         if not CRLF.startswith(rest[:2]):
-            raise self.bad_format(f"the length of {what} is followed by {_wrong_end(rest)}, not by CRLF")
+            raise self.bad_format(f"the length of {expected} is followed by {_wrong_end(rest)}, not by CRLF")
         self._wanted = len(self._data) - self._at + 1
 
 
-def _wrong_end(found: bytes) -> str:
+def _wrong_end(ending: bytes) -> str:
     """Return the text in place of CRLF, up to the first wrong byte: the same however the bytes were cut."""
-    return f"'{printable(found[: 2 if found[:1] == CRLF[:1] else 1])}'"
+    return f"'{printable(ending[: 2 if ending[:1] == CRLF[:1] else 1])}'"

@@ -114,11 +114,11 @@ def recorder_lines(config: Config) -> Iterator[str]:
 
 def _which(table: RecorderTable) -> str:
     places = [f"listener {name}" for name in table.listeners] + [f"back {name}" for name in table.backs]
-    said = [f"of {' or '.join(places)}"] if places else []
-    said += [f"that speak {' or '.join(table.protocols)}"] if table.protocols else []
-    said += [f"used by route {' or '.join(table.routes)} (or with its backs)"] if table.routes else []
-    said += [f"about stream {' or '.join(table.streams)}"] if table.streams else []
-    return f"connections {', '.join(said)}" if said else "all connections, of clients and with servers"
+    parts = [f"of {' or '.join(places)}"] if places else []
+    parts += [f"that speak {' or '.join(table.protocols)}"] if table.protocols else []
+    parts += [f"used by route {' or '.join(table.routes)} (or with its backs)"] if table.routes else []
+    parts += [f"about stream {' or '.join(table.streams)}"] if table.streams else []
+    return f"connections {', '.join(parts)}" if parts else "all connections, of clients and with servers"
 
 
 def _ends(table: RecorderTable) -> str:
@@ -163,11 +163,11 @@ def route_parts(config: Config) -> Iterator[tuple[str, list[str]]]:
     """Yield a headed list for each route and kind of listener that it serves."""
     for route in config.routes:
         yield f"Route {route.name}", list(_about(config, route))
-        said: list[str] = []
+        previous: list[str] = []
         for label, front in _fronts(config, route):
             lines = list(_planned(front, _back_side(config.backs.get(route.back)), route.permissions))
-            if lines != said:
-                said = lines
+            if lines != previous:
+                previous = lines
                 yield f"Route {route.name}, clients of {label}", lines
 
 
@@ -258,15 +258,15 @@ def report_parts(config: Config) -> list[tuple[str, list[str]]]:
 
 def _each(
     config: Config,
-    said: Callable[[ListenerKind[Any], ListenerTable], Iterable[str]],
+    lines_of: Callable[[ListenerKind[Any], ListenerTable], Iterable[str]],
     only: ListenerKind[Any] | None = None,
 ) -> Iterator[str]:
-    """Yield the lines `said` of each listener, or of those of one kind, prefixed with its name if it has one."""
+    """Yield the lines `lines_of` of each listener, or of those of one kind, prefixed with its name if it has one."""
     for label, listener in config.listeners.labelled():
         kind = listener_kinds()[listener_kind_of(label)]
         if only in (None, kind):
             before = f"{listener.name}: " if listener.name else ""
-            yield from (before + line for line in said(kind, listener))
+            yield from (before + line for line in lines_of(kind, listener))
 
 
 def _listeners(config: Config) -> Iterator[str]:

@@ -309,7 +309,7 @@ def _any(_character: str) -> bool:
 
 
 def _source(pattern: NamePattern, whole: str, captures: dict[str, str] | None) -> str | None:
-    """Return the name that the pattern matched to capture `known`, or None if that does not determine it."""
+    """Return the name that the pattern matched to capture `captures`, or None if that does not determine it."""
     if captures is None:
         return None
     if whole in captures:

@@ -74,16 +74,16 @@ async def find_position(reader: ReaderThreads, stream: StoredStream, start: Star
     if is_beyond(start, head):
         return at_tail(head)
     recent = stream.recent
-    found = recent.find(start)
+    position = recent.find(start)
     if (
-        (found is None or found.seq_num < head.trim_point)
+        (position is None or position.seq_num < head.trim_point)
         and recent.first_seq_num <= head.trim_point
         and not isinstance(start, FromByteOffset)  # records without bytes may share one
     ):
-        found = recent.find(FromSeqNum(head.trim_point))  # the first record that is kept
-    if found is None or found.seq_num < head.trim_point:
-        found = await reader.run(partial(_find, stream=stream.id, start=start, trim_point=head.trim_point))
-    return found if found is not None and found.seq_num < head.next_seq else at_tail(head)
+        position = recent.find(FromSeqNum(head.trim_point))  # the first record that is kept
+    if position is None or position.seq_num < head.trim_point:
+        position = await reader.run(partial(_find, stream=stream.id, start=start, trim_point=head.trim_point))
+    return position if position is not None and position.seq_num < head.next_seq else at_tail(head)
 
 
 async def first_offset(reader: ReaderThreads, stream: StoredStream) -> int:
@@ -93,10 +93,10 @@ async def first_offset(reader: ReaderThreads, stream: StoredStream) -> int:
         return head.truncated_at
     trim_point, offset = stream.trimmed
     if trim_point != head.trim_point:
-        found = await find_position(reader, stream, FromSeqNum(head.trim_point))
-        assert found.offset is not None
-        offset = found.offset
-        stream.trimmed = (found.seq_num, offset)
+        position = await find_position(reader, stream, FromSeqNum(head.trim_point))
+        assert position.offset is not None
+        offset = position.offset
+        stream.trimmed = (position.seq_num, offset)
     return max(offset, stream.durable.truncated_at)
 
 
@@ -106,17 +106,17 @@ async def find_byte(reader: ReaderThreads, stream: StoredStream, offset: int) ->
     `offset` must lie before the end. Raises OperationFailed.
     """
     head = stream.durable
-    found = stream.recent.seq_num_at(offset)
-    if found is None:
-        found = await reader.run(partial(_find_byte, stream=stream.id, offset=offset))
-    return head.next_seq if found is None else found
+    seq_num = stream.recent.seq_num_at(offset)
+    if seq_num is None:
+        seq_num = await reader.run(partial(_find_byte, stream=stream.id, offset=offset))
+    return head.next_seq if seq_num is None else seq_num
 
 
 def _find(db: ReaderConnection, stream: int, start: Found, trim_point: int) -> Located | None:
-    found = _find_stored(db, stream, start)
-    if found is not None and found.seq_num < trim_point:  # not purged yet
+    position = _find_stored(db, stream, start)
+    if position is not None and position.seq_num < trim_point:  # not purged yet
         return _find_stored(db, stream, FromSeqNum(trim_point))
-    return found
+    return position
 
 
 def _find_stored(db: ReaderConnection, stream: int, start: Found) -> Located | None:

@@ -32,7 +32,7 @@ class RecordingFiles(NamedTuple):
     @property
     def size(self) -> int:
         """Size of all files in bytes, before decompression."""
-        return sum(place.size for place in self.files)
+        return sum(file_info.size for file_info in self.files)
 
     @property
     def file(self) -> str:
@@ -40,17 +40,17 @@ class RecordingFiles(NamedTuple):
         return plain_name(str(self.files[0]))
 
 
-def file_number_of(place: FileInfo) -> int | None:
+def file_number_of(file_info: FileInfo) -> int | None:
     """Return the file's number in its process, counted from 1; None if no recorder named it."""
-    found = NAME.fullmatch(place.name)
+    found = NAME.fullmatch(file_info.name)
     return int(found["number"]) if found else None
 
 
-def run_of(place: FileInfo) -> str:
+def run_of(file_info: FileInfo) -> str:
     """Return the run of the gateway that wrote a file; "" if it has no events, or is of another program."""
     reader = CaptureReader()
     try:
-        with opened_file(place) as source:
+        with opened_file(file_info) as source:
             left = _LOOK_BYTES
             while left > 0 and (piece := source.read(min(left, 64 * KIB))):
                 left -= len(piece)
@@ -68,10 +68,10 @@ class Runs:
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
-    def of(self, place: FileInfo) -> str:
+    def of(self, file_info: FileInfo) -> str:
         """Return the run as `run_of`; a file without events is looked at again."""
-        path = plain_name(str(place))
-        run = self._known.get(path) or run_of(place)
+        path = plain_name(str(file_info))
+        run = self._known.get(path) or run_of(file_info)
         if run:
             self._known[path] = run
         return run
@@ -91,15 +91,15 @@ def recordings_of(
     found: dict[str, list[FileInfo]] = {}
     certain: dict[str, int] = {}
     latest: dict[str, str] = {}  # by directory and prefix
-    for place in _in_order(places):
-        name = NAME.fullmatch(place.name)
+    for file_info in _in_order(places):
+        name = NAME.fullmatch(file_info.name)
         if name is None:
-            found[plain_name(str(place))] = [place]
+            found[plain_name(str(file_info))] = [file_info]
             continue
-        series = f"{str(place).removesuffix(place.name)}{name['prefix']}"
-        run = looked_up.of(place)
-        key = f"{series} {run}" if run else latest.get(series, f"{series} {place.name}")
-        found.setdefault(key, []).append(place)
+        series = f"{str(file_info).removesuffix(file_info.name)}{name['prefix']}"
+        run = looked_up.of(file_info)
+        key = f"{series} {run}" if run else latest.get(series, f"{series} {file_info.name}")
+        found.setdefault(key, []).append(file_info)
         if run:
             certain[key] = len(found[key])
         latest[series] = key
@@ -108,5 +108,5 @@ def recordings_of(
 
 def _in_order(places: Iterable[FileInfo]) -> Sequence[FileInfo]:
     """Return the files in order of their names, which sort by time, without duplicates."""
-    unique = {plain_name(str(place)): place for place in places}
+    unique = {plain_name(str(file_info)): file_info for file_info in places}
     return [unique[path] for path in sorted(unique)]

@@ -35,8 +35,8 @@ _URL: Final = re.compile(r"(?P<endpoint>(?P<scheme>[a-z][a-z0-9]*)://[^/]+)/(?P<
 
 def _stream_url(view: str) -> re.Match[str] | None:
     """Return the parts of an address of streams; None for any other view, such as a directory on hdfs://."""
-    found = _URL.fullmatch(view)
-    return found if found is not None and is_server(found["scheme"]) else None
+    match = _URL.fullmatch(view)
+    return match if match is not None and is_server(match["scheme"]) else None
 
 
 def records_tables(session: SparkSession, job: Job, view: str) -> dict[str, DataFrame]:
@@ -44,8 +44,8 @@ def records_tables(session: SparkSession, job: Job, view: str) -> dict[str, Data
     url = _stream_url(view)
     if url is not None:
         return {"streams": _live(session, job, url["endpoint"], url["stream"])}
-    found = _ingested(session, job, view, ("streams", "records"))
-    return found or {"records": _captured(session, job, view, "records")}
+    tables = _ingested(session, job, view, ("streams", "records"))
+    return tables or {"records": _captured(session, job, view, "records")}
 
 
 def all_tables(session: SparkSession, job: Job, view: str) -> dict[str, DataFrame]:
@@ -53,21 +53,21 @@ def all_tables(session: SparkSession, job: Job, view: str) -> dict[str, DataFram
     url = _stream_url(view)
     if url is not None:
         return {"streams": _live(session, job, url["endpoint"], url["stream"])}
-    found = _ingested(session, job, view, tuple(TABLES))
+    tables = _ingested(session, job, view, tuple(TABLES))
     if not _names_one(session, view):
-        found = _completed(session, found)
-    return found or _decoded(session, job, view)
+        tables = _completed(session, tables)
+    return tables or _decoded(session, job, view)
 
 
 def capture_tables(session: SparkSession, job: Job, view: str, *names: str) -> list[DataFrame]:
     """Return tables that only captures have."""
     if _stream_url(view):
         raise wrong(f"{view} is a stream; this job needs recordings, or tables of recordings")
-    found = all_tables(session, job, view)
+    tables = all_tables(session, job, view)
     for name in names:
-        if name not in found:
+        if name not in tables:
             raise wrong(f"{view} has no table {name}; ingest recordings to create it")
-    return [found[name] for name in names]
+    return [tables[name] for name in names]
 
 
 def has_tables(session: SparkSession, job: Job, place: str) -> bool:
@@ -96,12 +96,12 @@ def _names_one(session: SparkSession, view: str) -> bool:
     )
 
 
-def _completed(session: SparkSession, found: dict[str, DataFrame]) -> dict[str, DataFrame]:
+def _completed(session: SparkSession, tables: dict[str, DataFrame]) -> dict[str, DataFrame]:
     """Add empty tables of captures that have no files: if one table of captures exists, the others had no rows."""
-    if not found.keys() & CAPTURE_TABLES.keys():
-        return found
-    missing = CAPTURE_TABLES.keys() - found.keys()
-    return found | {name: session.createDataFrame([], spark_schema(TABLES[name].stored)) for name in missing}
+    if not tables.keys() & CAPTURE_TABLES.keys():
+        return tables
+    missing = CAPTURE_TABLES.keys() - tables.keys()
+    return tables | {name: session.createDataFrame([], spark_schema(TABLES[name].stored)) for name in missing}
 
 
 def _live(session: SparkSession, job: Job, endpoint: str, stream: str) -> DataFrame:

@@ -79,25 +79,25 @@ def records_of(records: DataFrame, action: str | None = None, side: str | None =
 
 def _chosen(seen: DataFrame, action: str | None, side: str | None) -> DataFrame:
     """Return the records of one action and one side for each stream."""
-    known = seen.where(fn.col("acknowledged") | (fn.col("action") == "delivered"))
+    chosen = seen.where(fn.col("acknowledged") | (fn.col("action") == "delivered"))
     if action is not None:
-        known = known.where(fn.col("action") == action)
+        chosen = chosen.where(fn.col("action") == action)
     if side is not None:
-        known = known.where(fn.col("side") == side)
+        chosen = chosen.where(fn.col("side") == side)
     place = fn.lit(len(_PREFERRED))
     for number, (one_side, one_action) in reversed(list(enumerate(_PREFERRED))):
         like = fn.col("side") == "back" if one_side == "back" else fn.col("side") != "back"
         place = fn.when(like & (fn.col("action") == one_action), fn.lit(number)).otherwise(place)
-    known = known.withColumn("preferred", place)
-    best = known.groupBy("stream").agg(fn.min("preferred").alias("preferred"))
-    known = known.join(fn.broadcast(best), ["stream", "preferred"]).drop("preferred")
-    known = known.withColumn("arrival", fn.coalesce("settled", "sent"))
+    chosen = chosen.withColumn("preferred", place)
+    best = chosen.groupBy("stream").agg(fn.min("preferred").alias("preferred"))
+    chosen = chosen.join(fn.broadcast(best), ["stream", "preferred"]).drop("preferred")
+    chosen = chosen.withColumn("arrival", fn.coalesce("settled", "sent"))
     position = ("seq_num", "record_id", "offset")
     numbered = fn.coalesce("seq_num", "offset").isNotNull() | fn.col("record_id").isNotNull()
     content = fn.xxhash64("body", "headers")
     again = fn.row_number().over(Window.partitionBy("stream", *EXCHANGE, *position, content).orderBy("arrival"))
     repeated = (fn.col("action") == "delivered") & numbered
-    delivered = known.where(repeated).withColumn("again", again)
+    delivered = chosen.where(repeated).withColumn("again", again)
     first = Window.partitionBy("stream", *position, "again", content).orderBy("arrival", "timestamp")
     delivered = delivered.withColumn("copy", fn.row_number().over(first)).where("copy = 1").drop("again", "copy")
-    return known.where(~repeated).unionByName(delivered)
+    return chosen.where(~repeated).unionByName(delivered)

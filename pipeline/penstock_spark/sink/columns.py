@@ -75,12 +75,12 @@ def column_layout_of(
     return ColumnLayout(stream, "headers" in types, "timestamp" in types)
 
 
-def _is_bytes(found: DataType) -> bool:
-    return isinstance(found, BinaryType | StringType)
+def _is_bytes(data_type: DataType) -> bool:
+    return isinstance(data_type, BinaryType | StringType)
 
 
-def _are_headers(found: DataType) -> bool:
-    pair = found.elementType if isinstance(found, ArrayType) else None
+def _are_headers(data_type: DataType) -> bool:
+    pair = data_type.elementType if isinstance(data_type, ArrayType) else None
     return (
         isinstance(pair, StructType)
         and pair.names == ["name", "value"]
@@ -136,8 +136,8 @@ def _bytes(column: pa.Array) -> pa.Array:
 
 
 def _first_null(column: pa.Array) -> int:
-    found: int = pc.index(column.is_null(), True).as_py()
-    return found
+    index: int = pc.index(column.is_null(), True).as_py()
+    return index
 
 
 def _times(column: pa.Array, rows: Sequence[int]) -> list[int | None]:

@@ -24,18 +24,18 @@ __all__ = ["Advice", "absent_basins", "advice"]
 
 def advice(config: Config) -> list[Advice]:
     """Return remarks on `config`, the insecure first."""
-    found: list[Advice] = []
+    remarks: list[Advice] = []
     for label, listener in config.listeners.labelled():
-        found += _about_listener(config, label, listener)
+        remarks += _about_listener(config, label, listener)
     if config.management.enabled:
-        found += _about_management(config.management)
+        remarks += _about_management(config.management)
     if config.recorder is not None:
-        found += _about_recorder(config.recorder)
-    found += _about_first_token(config)
-    found += _about_faults(config)
-    found += _about_basins(config)
-    found += about_routes(config)
-    return sorted(found, key=lambda remark: not remark.insecure)
+        remarks += _about_recorder(config.recorder)
+    remarks += _about_first_token(config)
+    remarks += _about_faults(config)
+    remarks += _about_basins(config)
+    remarks += about_routes(config)
+    return sorted(remarks, key=lambda remark: not remark.insecure)
 
 
 def _about_listener(config: Config, label: str, listener: ListenerTable) -> Iterator[Advice]:

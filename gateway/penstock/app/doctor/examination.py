@@ -108,16 +108,16 @@ def _file(about: str, path: Path, now: datetime.datetime) -> Finding:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it contains no PEM certificate"
         return wrong(about, f"{path}: {reason}", "Put a certificate at this path.")
-    first = min(found, key=lambda one: one.not_valid_after_utc)
+    first = min(found, key=lambda certificate: certificate.not_valid_after_utc)
     until = first.not_valid_after_utc
-    said = f"{path} is valid until {until:%Y-%m-%d}"
-    if any(one.not_valid_before_utc > now for one in found):
+    state = f"{path} is valid until {until:%Y-%m-%d}"
+    if any(certificate.not_valid_before_utc > now for certificate in found):
         return wrong(about, f"{path} is not valid yet", "Check the clock, or get another certificate.")
     if until <= now:
         return wrong(about, f"{path} expired on {until:%Y-%m-%d}", f"Renew it: {_AT_ONCE}.")
     if until - now < SOON:
-        return notable(about, said, f"Renew it soon: {_AT_ONCE}.")
-    return fine(about, said)
+        return notable(about, state, f"Renew it soon: {_AT_ONCE}.")
+    return fine(about, state)
 
 
 def about_data(config: Config | None, mounts: Path = Path("/proc/self/mountinfo")) -> Iterator[Finding]:
@@ -125,16 +125,16 @@ def about_data(config: Config | None, mounts: Path = Path("/proc/self/mountinfo"
     if config is None:
         return
     directory = Path(config.store.directory).absolute()
-    place = next(one for one in (directory, *directory.parents) if one.exists())
-    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        what = "is not writable" if place == directory else f"cannot be created in {place}"
+    parent = next(path for path in (directory, *directory.parents) if path.exists())
+    if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
+        what = "is not writable" if parent == directory else f"cannot be created in {parent}"
         yield wrong("data", f"{directory} {what}", "Choose another store.directory, or change its owner.")
         return
     yield _held(directory)
     yield from _shapes(config, directory)
-    yield _kind(place, mounts)
-    yield _room(place)
-    yield _speed(place)
+    yield _kind(parent, mounts)
+    yield _room(parent)
+    yield _speed(parent)
 
 
 def _held(directory: Path) -> Finding:
@@ -167,20 +167,22 @@ def _shapes(config: Config, directory: Path) -> Iterator[Finding]:
                 yield fine("partitions", f"no stream of basin {basin} hides partitions of its name")
 
 
-def _kind(place: Path, mounts: Path) -> Finding:
+def _kind(parent: Path, mounts: Path) -> Finding:
     """Check the file system: SQLite needs working locks and durable writes."""
-    kind = _file_system(place, mounts)
+    kind = _file_system(parent, mounts)
     if kind in _REMOTE:
         advice = "Use a local disk: without reliable locks, acknowledged records may be lost and the store damaged."
-        return wrong("file system", f"{place} is on {kind}, a network file system", advice)
+        return wrong("file system", f"{parent} is on {kind}, a network file system", advice)
     if kind in _FORGETFUL:
         return notable(
-            "file system", f"{place} is on {kind}", "Use a disk if records must survive a restart of the machine."
+            "file system",
+            f"{parent} is on {kind}",
+            "Use a disk if records must survive a restart of the machine.",
         )
     return fine("file system", f"{kind or 'unknown'}")
 
 
-def _file_system(place: Path, mounts: Path) -> str:
+def _file_system(parent: Path, mounts: Path) -> str:
     """Return the type of the file system that a path is on, from the longest mount point above it; "" if unknown."""
     try:
         lines = mounts.read_text().splitlines()
@@ -190,25 +192,25 @@ def _file_system(place: Path, mounts: Path) -> str:
     for line in lines:
         before, _, after = line.partition(" - ")
         found[before.split()[4]] = after.split()[0]
-    resolved = place.resolve()
-    return next((found[str(one)] for one in (resolved, *resolved.parents) if str(one) in found), "")
+    resolved = parent.resolve()
+    return next((found[str(path)] for path in (resolved, *resolved.parents) if str(path) in found), "")
 
 
-def _room(place: Path) -> Finding:
-    free = shutil.disk_usage(place).free
-    said = f"{free // MIB} MiB are free"
+def _room(parent: Path) -> Finding:
+    free = shutil.disk_usage(parent).free
+    state = f"{free // MIB} MiB are free"
     return (
-        fine("space", said)
+        fine("space", state)
         if free >= LITTLE_BYTES
-        else notable("space", said, "Free some space, or shorten retention.")
+        else notable("space", state, "Free some space, or shorten retention.")
     )
 
 
-def _speed(place: Path) -> Finding:
+def _speed(parent: Path) -> Finding:
     """Measure the time until a small write is on disk."""
     taken = []
     try:
-        with tempfile.TemporaryFile(dir=place) as file:
+        with tempfile.TemporaryFile(dir=parent) as file:
             for _ in range(TRIES):
                 begin = time.perf_counter()
                 file.write(b"\0" * 4096)
@@ -216,12 +218,12 @@ def _speed(place: Path) -> Finding:
                 os.fsync(file.fileno())
                 taken.append(time.perf_counter() - begin)
     except OSError as error:
-        return wrong("fsync", f"a write to {place} failed: {error.strerror}", "Check the disk.")
+        return wrong("fsync", f"a write to {parent} failed: {error.strerror}", "Check the disk.")
     middle = statistics.median(taken)
-    said = f"{middle * 1000:.1f} ms (median of {TRIES}), at most {max(taken) * 1000:.1f} ms"
+    state = f"{middle * 1000:.1f} ms (median of {TRIES}), at most {max(taken) * 1000:.1f} ms"
     if middle > SLOW_SECONDS:
-        return notable("fsync", said, "Use a faster disk: each group of appends waits this long for its sync.")
-    return fine("fsync", said)
+        return notable("fsync", state, "Use a faster disk: each group of appends waits this long for its sync.")
+    return fine("fsync", state)
 
 
 def about_ports(config: Config | None, proc: Path = Path("/proc")) -> Iterator[Finding]:
@@ -237,11 +239,11 @@ def about_ports(config: Config | None, proc: Path = Path("/proc")) -> Iterator[F
 
 def _port(name: str, address: Address, proc: Path) -> Finding:
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as one:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind(place)
-            one.listen(1)
+        family, kind, protocol, _, socket_address = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(socket_address)
+            listener.listen(1)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             owner = owner_of(address.port, proc)
@@ -257,7 +259,7 @@ def owner_of(port: int, proc: Path) -> str:
     for process in proc.iterdir():
         if process.name.isdigit() and sockets:
             with contextlib.suppress(OSError):  # another user's process, or one that has ended
-                if any(str(one.readlink()) in sockets for one in (process / "fd").iterdir()):
+                if any(str(path.readlink()) in sockets for path in (process / "fd").iterdir()):
                     return f"{(process / 'comm').read_text().strip()} (process {process.name})"
     return "another process"
 
@@ -327,12 +329,12 @@ def about_memory(
         return
     store = None if config is None else config.store
     wanted = BASE_BYTES + (0 if store is None else store.append_inflight_bytes + store.tail_cache_bytes)
-    said = f"{available // MIB} MiB {where}; the gateway and its buffers may use {wanted // MIB} MiB"
+    state = f"{available // MIB} MiB {where}; the gateway and its buffers may use {wanted // MIB} MiB"
     if available < wanted:
         advice = "Provide more memory, or lower store.append_inflight_bytes and store.tail_cache_bytes."
-        yield notable("memory", said, advice)
+        yield notable("memory", state, advice)
     else:
-        yield fine("memory", said)
+        yield fine("memory", state)
 
 
 def _available(meminfo: Path, cgroup: Path) -> tuple[int | None, str]:
@@ -354,15 +356,15 @@ def about_clock(config: Config | None) -> Iterator[Finding]:
     """Check the clock: records are stamped with it, and it must not go back."""
     now = time.time()
     newest = max(_times(config), default=0.0)
-    said = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
+    state = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     if now < EARLIEST:
-        yield wrong("clock", f"{said}: the clock is wrong", "Set the clock: records get their timestamps from it.")
+        yield wrong("clock", f"{state}: the clock is wrong", "Set the clock: records get their timestamps from it.")
     elif newest > now + 1:
         ahead = f"{newest - now:.0f} s"
         advice = "Check the clock; until it catches up, new records get the timestamp of the last one."
-        yield notable("clock", f"{said}, but the store's newest file is {ahead} ahead", advice)
+        yield notable("clock", f"{state}, but the store's newest file is {ahead} ahead", advice)
     else:
-        yield fine("clock", said)
+        yield fine("clock", state)
 
 
 def _times(config: Config | None) -> Iterator[float]:
@@ -386,8 +388,8 @@ def about_extras(_config: Config | None) -> Iterator[Finding]:
         return
     java = _java()
     if java is None or java < LEAST_JAVA:
-        said = "no Java was found" if java is None else f"Java has version {java}"
-        yield notable("extra spark", f"is installed, but {said}", f"Install Java {LEAST_JAVA} or newer for Spark.")
+        state = "no Java was found" if java is None else f"Java has version {java}"
+        yield notable("extra spark", f"is installed, but {state}", f"Install Java {LEAST_JAVA} or newer for Spark.")
     else:
         yield fine("extra spark", f"is installed, with Java {java}")
 
@@ -433,8 +435,8 @@ def _configuration(path: Path | None) -> tuple[Config | None, Finding]:
     try:
         config = default_config() if path is None else load_config(path)
     except ConfigError as error:
-        said = " ".join(str(error).split())
-        return None, wrong("configuration", said, "`penstock check` shows the whole message.")
+        state = " ".join(str(error).split())
+        return None, wrong("configuration", state, "`penstock check` shows the whole message.")
     try:
         check_files(config)
     except (CannotStart, ValueError) as error:

@@ -83,9 +83,9 @@ async def resolve_intents(stream: ByteStream, counter: OffsetCounter) -> list[li
         group = stream.writers.unresolved
         if group is None:
             return []
-        found = await _look(stream, counter, group)
-        stream.writers.settle(found)
-        return found
+        batches = await _look(stream, counter, group)
+        stream.writers.settle(batches)
+        return batches
 
 
 async def look_again(stream: ByteStream, counter: OffsetCounter) -> None:
@@ -828,11 +828,11 @@ class Lane:
         applied before the other append.
         """
         writers, writer = self._stream.writers, request.append.writer
-        found, request.found, request.decided = request.found, [], False
-        if found and writer is not None:
-            writers.keep_partial(writer.writer, (*writers.partial.get(writer.writer, ()), *found))
+        found_batches, request.found, request.decided = request.found, [], False
+        if found_batches and writer is not None:
+            writers.keep_partial(writer.writer, (*writers.partial.get(writer.writer, ()), *found_batches))
         writers.give_up()
-        if found and request.append.match_offset is not None:
+        if found_batches and request.append.match_offset is not None:
             message = f"part of it was appended before another client appended to stream {self._stream.ref}"
             self._end(request, Failure(FailureCode.UNAVAILABLE, message))
             return
@@ -853,8 +853,8 @@ class Lane:
             resolved = await resolve_intents(self._stream, self._counter)
         except (OperationFailed, Replaced):
             return  # it stays unresolved, and the next attempt looks again
-        for request, found in zip(tracked, resolved, strict=True):
-            request.found += found
+        for request, batches in zip(tracked, resolved, strict=True):
+            request.found += batches
 
     # ---- ends ----------------------------------------------------------------------------------------------------
 
@@ -1130,8 +1130,8 @@ class ByteStreams:
         Another gateway may seal the stream after that: see `sealed_end`.
         """
         if self._owners.several:
-            found = self._owners.peek(key_of(ref))
-            row = None if found is None else _ROW.decode(found)
+            stored = self._owners.peek(key_of(ref))
+            row = None if stored is None else _ROW.decode(stored)
             stream = self._cached.get(ref)
             if row is not None and row.sealing and not (stream is not None and stream.sealing):
                 row = await self._row_after_seal(ref)
@@ -1151,8 +1151,8 @@ class ByteStreams:
         """
         if not self._owners.several:
             return None
-        (found,) = await self._rows.get(key_of(ref))
-        row = None if found is None else _ROW.decode(found)
+        (stored,) = await self._rows.get(key_of(ref))
+        row = None if stored is None else _ROW.decode(stored)
         stream = self._cached.get(ref)
         if row is not None and row.sealing and not (stream is not None and stream.sealing):
             row = await self._row_after_seal(ref)
@@ -1167,14 +1167,14 @@ class ByteStreams:
         """Return the stream for an operation that reads bytes, which need not own it. Raises as `find` does."""
         if not self._owners.several or ((stream := self._cached.get(ref)) is not None and not stream.leaving):
             return await self.find(ref)
-        (found,) = await self._rows.get(key_of(ref))
-        if found is None or Layout(_ROW.decode(found).layouts[-1][1]) != self._settings.envelopes:
+        (stored,) = await self._rows.get(key_of(ref))
+        if stored is None or Layout(_ROW.decode(stored).layouts[-1][1]) != self._settings.envelopes:
             return await self.find(ref)
         view = self._views.get(ref)
         if view is None:
             async with self._loading:
-                view = self._views[ref] = await self._loaded(ref, found, NOT_OWNED)
-        view.update(_ROW.decode(found))
+                view = self._views[ref] = await self._loaded(ref, stored, NOT_OWNED)
+        view.update(_ROW.decode(stored))
         return view
 
     async def give_up_wanted(self) -> None:
@@ -1286,10 +1286,10 @@ class ByteStreams:
                 excess -= 1
 
     async def _load(self, ref: StreamRef, owned: int = 0) -> ByteStream | None:
-        (found,) = await self._rows.get(key_of(ref))
-        if found is None:
+        (stored,) = await self._rows.get(key_of(ref))
+        if stored is None:
             return None
-        stream = self._cached[ref] = await self._loaded(ref, found, owned)
+        stream = self._cached[ref] = await self._loaded(ref, stored, owned)
         return stream
 
     async def _loaded(self, ref: StreamRef, row: bytes, owned: int) -> ByteStream:

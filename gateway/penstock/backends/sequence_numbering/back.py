@@ -151,8 +151,8 @@ class IndexedBack(Back):
     def capabilities(self) -> frozenset[Capability]:
         """Capabilities of the server, and those that the index adds."""
         native = self._native.capabilities
-        kept = set() if Capability.RECORD_IDS in native else {Capability.RECORD_IDS, Capability.TIMESTAMPS}
-        return native | kept | {Capability.LOCATE, Capability.FOLLOW, Capability.TRIM}
+        added = set() if Capability.RECORD_IDS in native else {Capability.RECORD_IDS, Capability.TIMESTAMPS}
+        return native | added | {Capability.LOCATE, Capability.FOLLOW, Capability.TRIM}
 
     async def run(self) -> None:
         """Remove what other gateways no longer need from the state, until cancelled."""
@@ -166,17 +166,17 @@ class IndexedBack(Back):
         return result
 
     async def _open(self, ref: StreamRef) -> _Stream:
-        kept = await self._kept(ref)
-        end = kept.positions.end
+        stored = await self._kept(ref)
+        end = stored.positions.end
         try:
             bounds = await self._native.bounds(ref)
         except OperationFailed as error:
             if error.failure.code is FailureCode.STREAM_NOT_FOUND:
-                await self._forget(ref, kept)
+                await self._forget(ref, stored)
             raise
-        index = kept.positions
+        index = stored.positions
         if bounds.end_offset is not None and bounds.end_offset < end.offset:
-            await self._forget(ref, kept)  # it is shorter than before, so it is another stream of the same name
+            await self._forget(ref, stored)  # it is shorter than before, so it is another stream of the same name
             index = await open_index(self._state, index_name(self._name, ref))
         state = IndexedStream(ref, self._native, index, self._settings, self._clock, self._others, self._room)
         if self._settings.exclusive:
@@ -203,11 +203,11 @@ class IndexedBack(Back):
     ) -> AsyncIterator[IndexedAppendSession]:
         await self.prepare(stream, create_config, create_if_missing)
         async with (
-            self._use(stream) as found,
+            self._use(stream) as numbered_stream,
             self._native.append_session(stream) as native,
             background() as nursery,
         ):
-            session = IndexedAppendSession(found.state, found.settling, native)
+            session = IndexedAppendSession(numbered_stream.state, numbered_stream.settling, native)
             nursery.start_soon(session.run)
             yield session
 
@@ -232,8 +232,8 @@ class IndexedBack(Back):
     @asynccontextmanager
     async def _read(self, read: Read) -> AsyncIterator[IndexedReadSession]:
         async with (
-            self._use(read.stream) as found,
-            read_session(found.state, found.follower, self._ahead, read) as session,
+            self._use(read.stream) as numbered_stream,
+            read_session(numbered_stream.state, numbered_stream.follower, self._ahead, read) as session,
         ):
             yield session
 
@@ -241,14 +241,14 @@ class IndexedBack(Back):
         return self._read(read)
 
     async def _check_tail(self, operation: CheckTail) -> StreamPosition:
-        async with self._use(operation.stream) as found:
-            await found.state.catch_up()
-            return found.state.tail
+        async with self._use(operation.stream) as numbered_stream:
+            await numbered_stream.state.catch_up()
+            return numbered_stream.state.tail
 
     async def _locate(self, operation: Locate) -> Located:
         start = operation.start
-        async with self._use(operation.stream) as found:
-            state = found.state
+        async with self._use(operation.stream) as numbered_stream:
+            state = numbered_stream.state
             has_offsets = self._native.has_byte_offsets
             if isinstance(start, FromByteOffset) and not has_offsets:
                 raise fail(FailureCode.NOT_IMPLEMENTED, f"back {self._name} has no byte offsets")
@@ -262,9 +262,9 @@ class IndexedBack(Back):
             return Located(at.seq_num, timestamp, at.record_id, at_tail, at.offset if has_offsets else None)
 
     async def _trim(self, operation: Trim) -> StreamPosition:
-        async with self._use(operation.stream) as found:
-            kept = await trim(found.state, operation.start)
-            return StreamPosition(kept.seq_num, kept.timestamp)
+        async with self._use(operation.stream) as numbered_stream:
+            first_kept = await trim(numbered_stream.state, operation.start)
+            return StreamPosition(first_kept.seq_num, first_kept.timestamp)
 
     # ---- streams -------------------------------------------------------------------------------------------------
 
@@ -284,10 +284,10 @@ class IndexedBack(Back):
 
     async def _make(self, ref: StreamRef) -> bool:
         """Create a stream, and forget an earlier one of its name. Returns False if it existed."""
-        kept = await self._kept(ref)  # before: then clients of another gateway may append to the new one
+        stored = await self._kept(ref)  # before: then clients of another gateway may append to the new one
         created = await self._native.create(ref)
         if created:
-            await self._forget(ref, kept)
+            await self._forget(ref, stored)
         return created
 
     async def _created(self, ref: StreamRef) -> Provisioned[StreamInfo]:
@@ -296,14 +296,14 @@ class IndexedBack(Back):
         return Provisioned(StreamInfo(name=ref.stream, created_at=now), ProvisionResult.CREATED)
 
     async def _delete(self, operation: DeleteStream) -> None:
-        kept = await self._kept(operation.stream)
+        stored = await self._kept(operation.stream)
         try:
             await self._native.delete(operation.stream)
         except OperationFailed as error:
             if error.failure.code is FailureCode.STREAM_NOT_FOUND:  # perhaps an earlier try could not forget it
-                await self._forget(operation.stream, kept)
+                await self._forget(operation.stream, stored)
             raise
-        await self._forget(operation.stream, kept)
+        await self._forget(operation.stream, stored)
 
     async def _get_config(self, operation: GetStreamConfig) -> StreamConfig:
         await self._native.bounds(operation.stream)
@@ -327,16 +327,16 @@ class IndexedBack(Back):
         Finds the first record that will be kept, if the records up to there are numbered: if the offset is inside an
         event, it could not be found afterwards.
         """
-        async with self._use(stream) as found:
-            state = found.state
+        async with self._use(stream) as numbered_stream:
+            state = numbered_stream.state
             if offset <= state.end.offset:
                 try:
-                    kept = (await cursor_to(state, FromByteOffset(offset))).at
+                    first_kept = (await cursor_to(state, FromByteOffset(offset))).at
                 except OperationFailed as error:
                     if error.failure.code is not FailureCode.NOT_REPRESENTABLE:
                         raise  # otherwise the stream's bytes are not records
                 else:
-                    await state.index.trimmed(kept)
+                    await state.index.trimmed(first_kept)
 
     async def incarnation(self, stream: StreamRef) -> str:
         """Return a string that distinguishes a stream from earlier ones of the same name."""
@@ -349,27 +349,27 @@ class IndexedBack(Back):
 
     async def missing(self, stream: StreamRef) -> None:
         """Forget a stream that the server did not have, unless another gateway has created it meanwhile."""
-        kept = await self._kept(stream)
+        stored = await self._kept(stream)
         try:
             await self._native.bounds(stream)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise
-            await self._forget(stream, kept)
+            await self._forget(stream, stored)
 
     async def _kept(self, stream: StreamRef) -> _Kept:
         return _Kept(await open_index(self._state, index_name(self._name, stream)), await self._creations.kept(stream))
 
-    async def _forget(self, stream: StreamRef, kept: _Kept) -> None:
-        """Forget a stream that is gone. `kept`: what was kept of it before that was known; what is newer is of another
-        stream of its name."""
-        await self._creations.forget(stream, kept.created)
-        for found in self._streams.values():
-            state = found.state
-            if state.ref == stream and not state.gone and not state.index.is_later_than(kept.positions):
+    async def _forget(self, stream: StreamRef, stored: _Kept) -> None:
+        """Forget a stream that is gone. `stored`: its state from before that was known; newer state is another
+        stream's of the same name."""
+        await self._creations.forget(stream, stored.created)
+        for numbered_stream in self._streams.values():
+            state = numbered_stream.state
+            if state.ref == stream and not state.gone and not state.index.is_later_than(stored.positions):
                 await state.forget()
                 return
-        await kept.positions.forget()
+        await stored.positions.forget()
 
 
 @asynccontextmanager

@@ -32,19 +32,19 @@ def streams_command(name: str, as_lines: bool, **said: Any) -> None:
     controller cannot list their streams.
     """
 
-    async def work(back: Back, found: Name) -> None:
+    async def work(back: Back, target: Name) -> None:
         from penstock.tools.target.back import TARGET_BACK
         from penstock_codecs.failures import FailureCode, OperationFailed, fail
 
         failed: dict[str, str] = {}
-        async with aclosing(_basins(back, found, failed)) as basins:
+        async with aclosing(_basins(back, target, failed)) as basins:
             async for basin in basins:
                 try:
-                    async with aclosing(_streams(back, basin, found.stream)) as streams:
+                    async with aclosing(_streams(back, basin, target.stream)) as streams:
                         async for info in streams:
-                            print_lines(_line(found.basin or basin, info, as_lines))
+                            print_lines(_line(target.basin or basin, info, as_lines))
                 except OperationFailed as error:
-                    if found.basin:
+                    if target.basin:
                         raise
                     failed[f"basin {basin}"] = error.failure.message
         for missing in failed.keys() - {f"back {TARGET_BACK}"}:
@@ -63,15 +63,15 @@ def create_command(name: str, retention: str | None, **said: Any) -> None:
     """Create STREAM: BASIN/STREAM, or a URL such as s3p://HOST:PORT/STREAM. A name that ends in / is a basin."""
     config = _config(retention)
 
-    async def work(back: Back, found: Name) -> None:
+    async def work(back: Back, target: Name) -> None:
         from penstock_codecs.operations import CreateBasin, CreateStream
         from penstock_codecs.streams import BasinConfig
 
-        if found.stream:
-            await back.perform(CreateStream(found.ref, config))
+        if target.stream:
+            await back.perform(CreateStream(target.ref, config))
         else:
-            await back.perform(CreateBasin(_basin(found), BasinConfig(default_stream_config=config)))
-        click.echo(f"created {found}", err=True)
+            await back.perform(CreateBasin(_basin(target), BasinConfig(default_stream_config=config)))
+        click.echo(f"created {target}", err=True)
 
     on_server(name, said, work)
 
@@ -88,11 +88,11 @@ def delete_command(name: str, yes: bool, **said: Any) -> None:
             raise click.UsageError(f"{name} is deleted with its records without a question only with --yes")
         click.confirm(f"Delete {name} and its records?", abort=True)
 
-    async def work(back: Back, found: Name) -> None:
+    async def work(back: Back, target: Name) -> None:
         from penstock_codecs.operations import DeleteBasin, DeleteStream
 
-        await back.perform(DeleteStream(found.ref) if found.stream else DeleteBasin(_basin(found)))
-        click.echo(f"deleted {found}", err=True)
+        await back.perform(DeleteStream(target.ref) if target.stream else DeleteBasin(_basin(target)))
+        click.echo(f"deleted {target}", err=True)
 
     on_server(name, said, work)
 
@@ -114,21 +114,21 @@ def trim_command(name: str, before: str, **said: Any) -> None:
     if isinstance(start, FromTailOffset | FromByteOffset):
         raise click.UsageError(f"--before: {before!r} is no sequence number, S3P identifier or time")
 
-    async def work(back: Back, found: Name) -> None:
+    async def work(back: Back, target: Name) -> None:
         from penstock_codecs.operations import Trim
 
-        first = await back.perform(Trim(found.ref, start))
-        click.echo(f"trimmed {found}: the first record is {first.seq_num}", err=True)
+        first = await back.perform(Trim(target.ref, start))
+        click.echo(f"trimmed {target}: the first record is {first.seq_num}", err=True)
 
     on_server(name, said, work)
 
 
-def _basin(found: Name) -> str:
+def _basin(target: Name) -> str:
     from penstock.tools.target.url import BadTarget
 
-    if not found.basin:
-        raise BadTarget(f"{found}: the name of a stream or basin is missing")
-    return found.reached_basin
+    if not target.basin:
+        raise BadTarget(f"{target}: the name of a stream or basin is missing")
+    return target.reached_basin
 
 
 def _config(retention: str | None) -> StreamConfig:
@@ -145,12 +145,12 @@ def _config(retention: str | None) -> StreamConfig:
     return StreamConfig(retention=Retention(int(seconds)))
 
 
-async def _basins(back: Back, found: Name, failed: dict[str, str]) -> AsyncGenerator[str, None]:
+async def _basins(back: Back, target: Name, failed: dict[str, str]) -> AsyncGenerator[str, None]:
     """Yield the names of basins. Adds the backs whose basins are missing to `failed`, each with the reason."""
     from penstock_codecs.operations import ListBasins
 
-    if found.basin:
-        yield found.reached_basin
+    if target.basin:
+        yield target.reached_basin
         return
     last, more = "", True
     while more:

@@ -114,15 +114,15 @@ class Certificates:
         self._known: weakref.WeakSet[Reloaded] = weakref.WeakSet()
         self._lock = threading.Lock()  # a configuration is validated in its own thread
 
-    def add(self, one: Reloaded) -> None:
+    def add(self, certificate: Reloaded) -> None:
         """Begin to poll the object's files."""
         with self._lock:
-            self._known.add(one)
+            self._known.add(certificate)
 
-    def forget(self, one: Reloaded) -> None:
+    def forget(self, certificate: Reloaded) -> None:
         """Stop polling the object's files."""
         with self._lock:
-            self._known.discard(one)
+            self._known.discard(certificate)
 
     @property
     def _all(self) -> list[Reloaded]:
@@ -153,7 +153,9 @@ class Certificates:
             await trio.sleep(POLL_SECONDS if self._known else _NONE_SECONDS)
             if some := self._all:
                 self._log_outcomes(
-                    await trio.to_thread.run_sync(lambda: [found for one in some if (found := one.look())])
+                    await trio.to_thread.run_sync(
+                        lambda: [found for certificate in some if (found := certificate.look())]
+                    )
                 )
                 del some
 
@@ -161,23 +163,25 @@ class Certificates:
         """Reload all now, as SIGHUP asks for; log and return the outcomes. Files that cannot be used change nothing for
         their owner."""
         some = self._all
-        outcomes = await trio.to_thread.run_sync(lambda: [one.reload() for one in some])
+        outcomes = await trio.to_thread.run_sync(lambda: [certificate.reload() for certificate in some])
         self._log_outcomes([outcome for outcome in outcomes if outcome.files or outcome.reason])
         return outcomes
 
     def expiries(self) -> list[Expiry]:
         """Return the expiry of all certificates and lists in use, soonest first."""
         found = {
-            Expiry(one.owner, file, about.subject, about.until.timestamp(), about.soon)
-            for one in self._all
-            for file, about in one.described()
+            Expiry(certificate.owner, file, about.subject, about.until.timestamp(), about.soon)
+            for certificate in self._all
+            for file, about in certificate.described()
             if about.until is not None
         }
         return sorted(found, key=lambda expiry: (expiry.until, expiry.owner, expiry.file))
 
     def _samples(self) -> Iterator[Sample]:
-        for one in self.expiries():
-            yield Sample(CERTIFICATE_EXPIRY, (one.owner, one.file, one.subject), one.until)
+        for certificate in self.expiries():
+            yield Sample(
+                CERTIFICATE_EXPIRY, (certificate.owner, certificate.file, certificate.subject), certificate.until
+            )
 
     def _log_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:

@@ -79,17 +79,19 @@ class Meter:
 
     def failed(self, code: FailureCode) -> None:
         """Count a failed operation or session."""
-        found = self._errors.get(code)
-        if found is None:
-            found = self._errors[code] = ERRORS.child(*self.labels, code.value)
-        found.value += 1
+        counter = self._errors.get(code)
+        if counter is None:
+            counter = self._errors[code] = ERRORS.child(*self.labels, code.value)
+        counter.value += 1
 
     def seconds_of(self, operation: type) -> Histogram:
         """Return the histogram of durations of operations of this type, in seconds."""
-        found = self._operations.get(operation)
-        if found is None:
-            found = self._operations[operation] = OPERATION_SECONDS.child(*self.labels, snake_case(operation.__name__))
-        return found
+        histogram = self._operations.get(operation)
+        if histogram is None:
+            histogram = self._operations[operation] = OPERATION_SECONDS.child(
+                *self.labels, snake_case(operation.__name__)
+            )
+        return histogram
 
 
 def snake_case(name: str) -> str:
@@ -101,10 +103,10 @@ def meter(route: str, back: str) -> Meter:
     """Return the meter of the current task's client for this route and back."""
     listener, protocol = current_client()
     key = (listener, route, back, protocol)
-    found = _meters.get(key)
-    if found is None:
-        found = _meters[key] = Meter(*key)
-    return found
+    existing = _meters.get(key)
+    if existing is None:
+        existing = _meters[key] = Meter(*key)
+    return existing
 
 
 def current_client() -> tuple[str, str]:

@@ -96,12 +96,12 @@ class DurableTestSession:
 
     async def _to_the_tail(self, offset: str) -> list[Response]:
         """Read in as many answers as the server likes."""
-        found = [await self.read(offset)]
-        while found[-1].header("stream-up-to-date") != "true":
-            require(_offset(found[-1]) != offset, "content, or Stream-Up-To-Date", found[-1].body)
-            offset = _offset(found[-1])
-            found.append(await self.read(offset))
-        return found
+        responses = [await self.read(offset)]
+        while responses[-1].header("stream-up-to-date") != "true":
+            require(_offset(responses[-1]) != offset, "content, or Stream-Up-To-Date", responses[-1].body)
+            offset = _offset(responses[-1])
+            responses.append(await self.read(offset))
+        return responses
 
     async def closed(self, *headers: Header, body: bytes = b"") -> Response:
         """Close the stream, with these last bytes. Raises NotApplicable if the server cannot."""
@@ -113,16 +113,16 @@ class DurableTestSession:
     @asynccontextmanager
     async def polling(self, offset: str) -> AsyncIterator[list[Response]]:
         """Begin a long poll, which must wait; after the block, its answer is in the list."""
-        found: list[Response] = []
+        responses: list[Response] = []
 
         async def poll() -> None:
-            found.append(await self.ask("GET", offset=offset, live="long-poll"))
+            responses.append(await self.ask("GET", offset=offset, live="long-poll"))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(poll)
             await trio.sleep(_WAITING_SECONDS)
-            require(not found, "a read that waits for data", found)
-            yield found
+            require(not responses, "a read that waits for data", responses)
+            yield responses
 
     @asynccontextmanager
     async def following(self, offset: str) -> AsyncIterator[LiveEvents]:
@@ -179,16 +179,16 @@ class LiveEvents:
     async def data(self, length: int) -> tuple[bytes, dict[str, Any]]:
         """Return so many bytes of the next events `data`, and the last event `control`. Positions that a server repeats
         before the data are skipped."""
-        found = b""
+        received = b""
         while True:
             event = await self.next()
-            require(event is not None, f"{length} bytes in events", found)
+            require(event is not None, f"{length} bytes in events", received)
             assert event is not None
             if event[0] == "data":
-                found += event[1]
+                received += event[1]
                 control = await self.control()
-                if len(found) >= length:
-                    return found, control
+                if len(received) >= length:
+                    return received, control
 
 
 def _offset(response: Response) -> str:
@@ -212,10 +212,10 @@ def _json(data: bytes) -> Any:
 
 def _array(response: Response) -> list[Any]:
     require_equal(_type(response), "application/json")
-    found = _json(response.body)
-    require(isinstance(found, list), "an array of JSON", found)
-    assert isinstance(found, list)
-    return found
+    value = _json(response.body)
+    require(isinstance(value, list), "an array of JSON", value)
+    assert isinstance(value, list)
+    return value
 
 
 @asynccontextmanager
@@ -519,10 +519,10 @@ async def poll_for_what_is_there(session: DurableTestSession) -> None:
 async def poll_for_what_comes(session: DurableTestSession) -> None:
     """A long poll at the tail waits, and has what is appended."""
     tail = await session.created(_TEXT, b"x")
-    async with session.polling(tail) as found:
+    async with session.polling(tail) as responses:
         end = await session.append(b"y")
-    require_equal((found[0].status, found[0].body, _offset(found[0])), (200, b"y", end))
-    require(bool(found[0].header("stream-cursor")), "Stream-Cursor", found[0].headers)
+    require_equal((responses[0].status, responses[0].body, _offset(responses[0])), (200, b"y", end))
+    require(bool(responses[0].header("stream-cursor")), "Stream-Cursor", responses[0].headers)
 
 
 @_CASES.case("5.6")
@@ -610,9 +610,9 @@ async def read_from_now(session: DurableTestSession) -> None:
 async def poll_from_now(session: DurableTestSession) -> None:
     """A long poll from `now` waits at once, and has only what is appended later."""
     await session.created(_TEXT, b"x")
-    async with session.polling("now") as found:
+    async with session.polling("now") as responses:
         await session.append(b"y")
-    require_equal((found[0].status, found[0].body), (200, b"y"))
+    require_equal((responses[0].status, responses[0].body), (200, b"y"))
 
 
 @_CASES.case("6")
@@ -735,9 +735,9 @@ async def close_ends_reads(session: DurableTestSession) -> None:
     tail = await session.created(_TEXT, b"x")
     async with session.following("-1") as events:
         await events.data(1)
-        async with session.polling(tail) as found:
+        async with session.polling(tail) as responses:
             await session.closed()
-        require_equal(found[0].header("stream-closed"), "true")
+        require_equal(responses[0].header("stream-closed"), "true")
         while (event := await events.next()) is not None:
             require_equal(event[0], "control")
             last = _json(event[1])

@@ -58,17 +58,17 @@ class Percentiles:
         value = max(0, value)
         self.count += 1
         self.most = max(self.most, value)
-        place = _class_of(value)
-        self._classes[place] = self._classes.get(place, 0) + 1
+        bucket = _class_of(value)
+        self._classes[bucket] = self._classes.get(bucket, 0) + 1
 
     def percentile(self, percent: float) -> int | None:
         """Return the value that `percent` of the durations do not exceed; None without durations."""
         wanted = self.count * percent / 100
         seen = 0
-        for place in sorted(self._classes):
-            seen += self._classes[place]
+        for bucket in sorted(self._classes):
+            seen += self._classes[bucket]
             if seen >= wanted:
-                return min(_largest(place), self.most)
+                return min(_largest(bucket), self.most)
         return None
 
 
@@ -79,12 +79,12 @@ def _class_of(value: int) -> int:
     return shift * _STEPS + (value >> shift)
 
 
-def _largest(place: int) -> int:
+def _largest(bucket: int) -> int:
     """Return the largest value of a class."""
-    if place < 2 * _STEPS:
-        return place
-    shift = place // _STEPS - 1
-    return ((place - shift * _STEPS + 1) << shift) - 1
+    if bucket < 2 * _STEPS:
+        return bucket
+    shift = bucket // _STEPS - 1
+    return ((bucket - shift * _STEPS + 1) << shift) - 1
 
 
 class CountKey(NamedTuple):
@@ -217,7 +217,7 @@ class Statistics:
     @property
     def periods(self) -> list[Period]:
         """Periods in order of time, without empty ones."""
-        return [self._periods[place] for place in sorted(self._periods)]
+        return [self._periods[number] for number in sorted(self._periods)]
 
     @property
     def period_ns(self) -> int:
@@ -225,10 +225,10 @@ class Statistics:
         return self._period_ns
 
     def _period(self, time_ns: int) -> Period:
-        place = time_ns // self._period_ns
-        period = self._periods.get(place)
+        number = time_ns // self._period_ns
+        period = self._periods.get(number)
         if period is None:
-            period = self._periods[place] = Period(place * self._period_ns)
+            period = self._periods[number] = Period(number * self._period_ns)
             if len(self._periods) > MAX_PERIODS:
                 self._lengthen()
                 return self._period(time_ns)
@@ -239,8 +239,8 @@ class Statistics:
         old, self._periods = self._periods, {}
         self._period_ns *= 2
         for period in old.values():
-            place = period.start_ns // self._period_ns
-            new = self._periods.setdefault(place, Period(place * self._period_ns))
+            number = period.start_ns // self._period_ns
+            new = self._periods.setdefault(number, Period(number * self._period_ns))
             new.size += period.size
             new.messages += period.messages
             new.records += period.records

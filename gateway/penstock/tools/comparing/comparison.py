@@ -82,23 +82,23 @@ def compare_streams(
         join_names(table.streams(Input.A, action)), join_names(table.streams(Input.B, action)), named or {}
     )
     found = Comparison([_compare(table, a, b, by, most_shown) for a, b in pairs.both if wanted(a, globs)])
-    for one in pairs.only_a:
-        if wanted(one, globs):
-            trimmed = table.first(Input.B, (named or {}).get(one.name, one.name)) >= one.records
+    for stream in pairs.only_a:
+        if wanted(stream, globs):
+            trimmed = table.first(Input.B, (named or {}).get(stream.name, stream.name)) >= stream.records
             kind = DiffKind.TRIMMED if trimmed else DiffKind.LOST
-            found.streams.append(StreamComparison(one, None, counts=Counter({kind: one.records})))
-    for one in pairs.only_b:
-        if wanted(one, globs):
-            found.streams.append(StreamComparison(None, one, counts=Counter({DiffKind.ADDED: one.records})))
-    found.streams.sort(key=lambda one: (one.a or one.b or _NO_STREAM).name)
+            found.streams.append(StreamComparison(stream, None, counts=Counter({kind: stream.records})))
+    for stream in pairs.only_b:
+        if wanted(stream, globs):
+            found.streams.append(StreamComparison(None, stream, counts=Counter({DiffKind.ADDED: stream.records})))
+    found.streams.sort(key=lambda stream: (stream.a or stream.b or _NO_STREAM).name)
     return found
 
 
 def _compare(table: RecordTable, a: ComparedStream, b: ComparedStream, by: str, most_shown: int) -> StreamComparison:
     counted = _COUNTED in a.kinds | b.kinds
-    placed = all(len(one.kinds) == 1 and "" not in one.kinds for one in (a, b))
+    placed = all(len(stream.kinds) == 1 and "" not in stream.kinds for stream in (a, b))
     if by == "position" and not (placed and (counted or a.kinds == b.kinds)):
-        kinds = [" and ".join(sorted(kind or "no positions" for kind in one.kinds)) for one in (a, b)]
+        kinds = [" and ".join(sorted(kind or "no positions" for kind in stream.kinds)) for stream in (a, b)]
         raise NotComparable(f"{a.name}: A has {kinds[0]}, B has {kinds[1]}; compare by content")
     rows = table.rows(a), table.rows(b)
     aligned = align_positions(*rows, counted=counted) if by == "position" else align_contents(*rows)
@@ -116,11 +116,11 @@ def _compare(table: RecordTable, a: ComparedStream, b: ComparedStream, by: str, 
 
 
 def _counted(aligned: Iterator[Same | Gap], result: StreamComparison) -> Iterator[Gap]:
-    for one in aligned:
-        if isinstance(one, Same):
+    for item in aligned:
+        if isinstance(item, Same):
             result.same += 1
         else:
-            yield one
+            yield item
 
 
 def _place(difference: RecordDifference) -> tuple[int, int]:

@@ -88,7 +88,7 @@ class DurableWalk:
         place = place._replace(skip=0)
         number = start.seq_num
         reader: ContentReader | None = None
-        held: ReadResult | None = None
+        pending: ReadResult | None = None
         caught_up = False
         while not caught_up:
             response = self._ask(connection, offset)
@@ -101,9 +101,9 @@ class DurableWalk:
                 while (taken := self._take(reader, skip or wanted or 1)).bodies:
                     if place.offset == BEGINNING and not place.skip and first and _digest(taken.bodies[0]) != first:
                         raise BeginningLost
-                    if held is not None:
-                        yield held
-                        held = None
+                    if pending is not None:
+                        yield pending
+                        pending = None
                     count = len(taken.bodies)
                     if not skip and not wanted:
                         return  # the next record, which shows that the answer does not end here
@@ -113,15 +113,15 @@ class DurableWalk:
                         continue
                     columns = Columns(range(number, number + count), (), taken.bodies, taken.headers)
                     number, wanted = number + count, wanted - count
-                    held = ReadResult(columns, ReadPosition(number, str(place)))
+                    pending = ReadResult(columns, ReadPosition(number, str(place)))
             self.offset = offset
             if not reader.buffered:
                 place = _Place(offset)
-                if held is not None:
-                    held = held._replace(next=ReadPosition(number, str(place)))
-            if held is not None:
-                yield held
-                held = None
+                if pending is not None:
+                    pending = pending._replace(next=ReadPosition(number, str(place)))
+            if pending is not None:
+                yield pending
+                pending = None
             if not wanted:
                 return
         if skip:

@@ -38,32 +38,32 @@ class BlockingControllerClient:
 
     def scopes(self) -> list[str]:
         """Return the names of all scopes, unsorted."""
-        found: list[str] = []
+        names: list[str] = []
         token = pb.ContinuationToken()
         while True:
             page = self._call("listScopes", pb.ScopesRequest(continuationToken=token))
-            found += page.scopes
-            if not page.scopes or self._is_last(page.continuationToken, token, found):
-                return found
+            names += page.scopes
+            if not page.scopes or self._is_last(page.continuationToken, token, names):
+                return names
             token = page.continuationToken
 
     def streams(self, scope: str) -> list[str]:
         """Return the names of a scope's streams, unsorted, including those that the controller created for itself; none
         if there is no such scope."""
-        found: list[str] = []
+        names: list[str] = []
         token = pb.ContinuationToken()
         while True:
             request = pb.StreamsInScopeRequest(scope=pb.ScopeInfo(scope=scope), continuationToken=token)
             page = self._call("listStreamsInScope", request)
             if page.status == pb.StreamsInScopeResponse.SCOPE_NOT_FOUND:
                 return []
-            found += [stream.stream for stream in page.streams]
-            if not page.streams or self._is_last(page.continuationToken, token, found):
-                return found
+            names += [stream.stream for stream in page.streams]
+            if not page.streams or self._is_last(page.continuationToken, token, names):
+                return names
             token = page.continuationToken
 
-    def _is_last(self, following: pb.ContinuationToken, token: pb.ContinuationToken, found: list[str]) -> bool:
-        if len(found) > _MOST_NAMES:
+    def _is_last(self, following: pb.ContinuationToken, token: pb.ContinuationToken, names: list[str]) -> bool:
+        if len(names) > _MOST_NAMES:
             raise fail(FailureCode.LIMIT_EXCEEDED, f"{self._endpoint} lists more than {_MOST_NAMES} names")
         return bool(following == token)
 
@@ -72,28 +72,29 @@ class BlockingControllerClient:
         Return none if there is no such stream."""
         request = pb.GetSegmentsRequest(streamInfo=pb.StreamInfo(scope=scope, stream=stream))
         try:
-            found = self._call("getSegments", request).segments
+            segments = self._call("getSegments", request).segments
         except OperationFailed as error:
             if error.failure.code in _MISSING:
                 return []
             raise
-        return [StreamSegmentName.of_id(scope, stream, one.segmentId.segmentId) for one in found]
+        return [StreamSegmentName.of_id(scope, stream, segment_range.segmentId.segmentId) for segment_range in segments]
 
     def since(self, head: Iterable[StreamSegmentName]) -> list[StreamSegmentName]:
         """Return these segments and all their successors, older epochs first."""
-        found: dict[int, StreamSegmentName] = {}
+        by_id: dict[int, StreamSegmentName] = {}
         waiting = list(head)
         while waiting:
-            new = [name for name in waiting if name.id not in found]
-            found.update((name.id, name) for name in new)
+            new = [name for name in waiting if name.id not in by_id]
+            by_id.update((name.id, name) for name in new)
             waiting = [after for name in new for after in self.successors(name)]
-        return [found[number] for number in sorted(found)]
+        return [by_id[number] for number in sorted(by_id)]
 
     def successors(self, segment: StreamSegmentName) -> list[StreamSegmentName]:
         """Return the segments that follow a sealed one; none if it is open or its stream is sealed."""
-        found = self._call("getSegmentsImmediatelyFollowing", _id(segment)).segments
+        segments = self._call("getSegmentsImmediatelyFollowing", _id(segment)).segments
         return [
-            StreamSegmentName.of_id(segment.scope, segment.stream, one.segment.segmentId.segmentId) for one in found
+            StreamSegmentName.of_id(segment.scope, segment.stream, segment_range.segment.segmentId.segmentId)
+            for segment_range in segments
         ]
 
     def where(self, segment: StreamSegmentName) -> tuple[str, int]:

@@ -40,39 +40,39 @@ def recording_tools(traffic: Traffic, controls: Controls) -> list[Tool[Any]]:
     """Return the tools over the recordings of a gateway, which are the captures in its recorder's directory."""
     directory = RecorderDirectory(traffic, controls)
 
-    async def recordings(asked: RecordingsArguments, _may_change: bool) -> RecordingsResult:
-        pager = Pager(asked.cursor, asked.limit)
+    async def recordings(arguments: RecordingsArguments, _may_change: bool) -> RecordingsResult:
+        pager = Pager(arguments.cursor, arguments.limit)
         pager.take_all(
             {"name": one.name, "bytes": one.bytes, "recording": one.recording} for one in await directory.captures()
         )
         found = msgspec.convert(pager.items, list[RecordingFile])
         return RecordingsResult(recordings=found, next_cursor=pager.next_cursor)
 
-    async def search(asked: SearchArguments, _may_change: bool) -> SearchResult:
+    async def search(arguments: SearchArguments, _may_change: bool) -> SearchResult:
         options = [
             "--json",
-            *(["--bodies"] if asked.bodies else []),
-            *_options("connection", asked.connections),
-            *_options("protocol", asked.protocols),
-            *_options("stream", asked.streams),
-            *_options("kind", asked.kinds),
-            *_options("text", [asked.text] if asked.text else []),
-            *_options("side", [asked.side] if asked.side else []),
+            *(["--bodies"] if arguments.bodies else []),
+            *_options("connection", arguments.connections),
+            *_options("protocol", arguments.protocols),
+            *_options("stream", arguments.streams),
+            *_options("kind", arguments.kinds),
+            *_options("text", [arguments.text] if arguments.text else []),
+            *_options("side", [arguments.side] if arguments.side else []),
         ]
-        found, warnings = await _lines("show", options, await directory.paths(*asked.recordings), asked)
+        found, warnings = await _lines("show", options, await directory.paths(*arguments.recordings), arguments)
         return SearchResult(messages=found.items, next_cursor=found.next_cursor, warnings=warnings)
 
-    async def explain(asked: ExplainArguments, _may_change: bool) -> ExplainResult:
-        options = ["--json", *_options("connection", asked.connections)]
-        options += _options("side", [asked.side] if asked.side else [])
-        found, warnings = await _lines("explain", options, await directory.paths(*asked.recordings), asked)
+    async def explain(arguments: ExplainArguments, _may_change: bool) -> ExplainResult:
+        options = ["--json", *_options("connection", arguments.connections)]
+        options += _options("side", [arguments.side] if arguments.side else [])
+        found, warnings = await _lines("explain", options, await directory.paths(*arguments.recordings), arguments)
         return ExplainResult(errors=found.items, next_cursor=found.next_cursor, warnings=warnings)
 
-    async def diff(asked: DiffArguments, may_change: bool) -> DiffResult:
-        return await _diff(directory, asked, may_change)
+    async def diff(arguments: DiffArguments, may_change: bool) -> DiffResult:
+        return await _diff(directory, arguments, may_change)
 
-    async def replay(asked: ReplayArguments, _may_change: bool) -> ReplayResult:
-        return await _replay(directory, asked)
+    async def replay(arguments: ReplayArguments, _may_change: bool) -> ReplayResult:
+        return await _replay(directory, arguments)
 
     return [
         Tool(
@@ -245,18 +245,23 @@ class DiffResult(PageResult, kw_only=True):
     streams: Annotated[list[dict[str, Any]], Meta(description="Streams, as `penstock diff --json` prints them.")]
 
 
-async def _diff(directory: RecorderDirectory, asked: DiffArguments, may_change: bool) -> DiffResult:
-    (a,) = await directory.paths(asked.a)
-    if "://" not in asked.b:
-        b = str((await directory.paths(asked.b))[0])
+async def _diff(directory: RecorderDirectory, arguments: DiffArguments, may_change: bool) -> DiffResult:
+    (a,) = await directory.paths(arguments.a)
+    if "://" not in arguments.b:
+        b = str((await directory.paths(arguments.b))[0])
     elif may_change:
-        b = asked.b
+        b = arguments.b
     else:
         raise ToolFailed("b: a token that permits only looking cannot make the gateway connect to a server")
-    options = ["--json", f"--by={asked.by}", f"--limit={asked.differences}", *_options("stream", asked.streams)]
-    options += _options("basin", [asked.basin] if asked.basin else [])
+    options = [
+        "--json",
+        f"--by={arguments.by}",
+        f"--limit={arguments.differences}",
+        *_options("stream", arguments.streams),
+    ]
+    options += _options("basin", [arguments.basin] if arguments.basin else [])
     found = await object_of(["diff", *options, "--", str(a), b], _SECONDS)
-    pager = Pager(asked.cursor, asked.limit)
+    pager = Pager(arguments.cursor, arguments.limit)
     pager.take_all(found["streams"])
     return DiffResult(equal=found["equal"], streams=pager.items, next_cursor=pager.next_cursor)
 
@@ -294,19 +299,19 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     damage: Annotated[str | None, Meta(description="What is wrong with the recordings.")]
 
 
-async def _replay(directory: RecorderDirectory, asked: ReplayArguments) -> ReplayResult:
+async def _replay(directory: RecorderDirectory, arguments: ReplayArguments) -> ReplayResult:
     options = [
         "--json",
-        f"--to={asked.to}",
-        "--fast" if asked.speed is None else f"--speed={asked.speed:g}",
-        *_options("connection", asked.connections),
-        *_options("stream", asked.streams),
-        *_options("rename", asked.renames),
-        *_options("basin", [asked.basin] if asked.basin else []),
+        f"--to={arguments.to}",
+        "--fast" if arguments.speed is None else f"--speed={arguments.speed:g}",
+        *_options("connection", arguments.connections),
+        *_options("stream", arguments.streams),
+        *_options("rename", arguments.renames),
+        *_options("basin", [arguments.basin] if arguments.basin else []),
     ]
-    paths = await directory.paths(*asked.recordings)
-    environment = {} if asked.token is None else {"PENSTOCK_TOKEN": asked.token}
-    report = await object_of(["replay", *options, "--", *map(str, paths)], asked.seconds, environment)
+    paths = await directory.paths(*arguments.recordings)
+    environment = {} if arguments.token is None else {"PENSTOCK_TOKEN": arguments.token}
+    report = await object_of(["replay", *options, "--", *map(str, paths)], arguments.seconds, environment)
     pager = Pager(None, _MOST_CONVERSATIONS)
     pager.take_all(sorted(report.pop("conversations"), key=lambda one: not one["different"]))
     return ReplayResult(**report, conversations=pager.items)

@@ -81,10 +81,10 @@ class KeyValueTables:
     async def get(self, scope: str, name: str) -> KeyValueTable:
         """Return a table's configuration. Raises TABLE_NOT_FOUND."""
         self._require(scope, name, ANY_PERMISSION)
-        found = await self._table.get(_tables_in(scope).key(name))
-        if found is None or found.value.state is not KeyValueTableState.OPEN:
+        stored = await self._table.get(_tables_in(scope).key(name))
+        if stored is None or stored.value.state is not KeyValueTableState.OPEN:
             raise ControllerRefusal(ControllerProblem.TABLE_NOT_FOUND, f"{scope}/{name}")
-        return found.value
+        return stored.value
 
     async def segments(self, scope: str, name: str) -> tuple[Segment, ...]:
         """Return a table's segments, in the order of their keys. Raises TABLE_NOT_FOUND."""
@@ -96,11 +96,11 @@ class KeyValueTables:
         names: list[str] = []
         more = True
         while more and len(names) < limit:
-            found, more = await self._table.page(_tables_in(scope), after)
+            rows, more = await self._table.page(_tables_in(scope), after)
             names += [
-                name for name, table in found if table.state is KeyValueTableState.OPEN and self._is_seen(scope, name)
+                name for name, table in rows if table.state is KeyValueTableState.OPEN and self._is_seen(scope, name)
             ]
-            after = found[-1][0] if found else after
+            after = rows[-1][0] if rows else after
         return names[:limit]
 
     async def delete(self, scope: str, name: str) -> None:
@@ -108,11 +108,11 @@ class KeyValueTables:
         self._require(scope, name, APPEND | MANAGE)
         key = _tables_in(scope).key(name)
         async with self._catalog.turn(scope, name + KEY_VALUE_TABLE_SUFFIX):
-            found = await self._table.get(key)
-            if found is None or found.value.state is KeyValueTableState.CREATING:
+            stored = await self._table.get(key)
+            if stored is None or stored.value.state is KeyValueTableState.CREATING:
                 raise ControllerRefusal(ControllerProblem.TABLE_NOT_FOUND, f"{scope}/{name}")
-            record = msgspec.structs.replace(found.value, state=KeyValueTableState.DELETING)
-            await self._finish_deletion(scope, name, await self._table.put(key, record, found.version))
+            record = msgspec.structs.replace(stored.value, state=KeyValueTableState.DELETING)
+            await self._finish_deletion(scope, name, await self._table.put(key, record, stored.version))
             await self._catalog.end_turns(scope, name + KEY_VALUE_TABLE_SUFFIX)
 
     async def delete_all(self, scope: str) -> None:
@@ -137,20 +137,20 @@ class KeyValueTables:
 
     async def is_empty(self, scope: str) -> bool:
         """Return whether the scope has no tables, whether or not the client sees them."""
-        found, _ = await self._table.page(_tables_in(scope), count=1)
-        return not found
+        rows, _ = await self._table.page(_tables_in(scope), count=1)
+        return not rows
 
     async def _clear(self, scope: str, name: str) -> None:
         async with self._catalog.turn(scope, name + KEY_VALUE_TABLE_SUFFIX):
-            found = await self._table.get(_tables_in(scope).key(name))
-            if found is not None and found.value.unfinished:
-                await self._finish_deletion(scope, name, found)
+            stored = await self._table.get(_tables_in(scope).key(name))
+            if stored is not None and stored.value.unfinished:
+                await self._finish_deletion(scope, name, stored)
 
-    async def _finish_deletion(self, scope: str, name: str, found: VersionedValue[KeyValueTable]) -> None:
+    async def _finish_deletion(self, scope: str, name: str, stored: VersionedValue[KeyValueTable]) -> None:
         """Delete a table's segments and its record. The caller has its turn."""
-        await at_once(self._catalog.segments.delete_table, _segments(scope, name, found.value))
-        await self._catalog.numbers.use(scope, name + KEY_VALUE_TABLE_SUFFIX, _partitions(found.value)[-1].number)
-        await self._table.remove(_tables_in(scope).key(name), found.version)
+        await at_once(self._catalog.segments.delete_table, _segments(scope, name, stored.value))
+        await self._catalog.numbers.use(scope, name + KEY_VALUE_TABLE_SUFFIX, _partitions(stored.value)[-1].number)
+        await self._table.remove(_tables_in(scope).key(name), stored.version)
 
     async def _check_free(self, scope: str, name: str, record: KeyValueTable) -> None:
         for segment in _segments(scope, name, record):

@@ -155,7 +155,7 @@ class StreamRetention:
         if not stream.recorded or stream.record.consumed == consumed:
             return stream
         segments, age = self._catalog.segments, msgspec.structs.replace(stream.record, consumed=consumed).age_seconds
-        await at_once(lambda one: segments.keep_for(stream.name_of(one), age), stream.record.segments)
+        await at_once(lambda name: segments.keep_for(stream.name_of(name), age), stream.record.segments)
         return await self._catalog.save(stream, consumed=consumed)  # last, so that an interrupted change is repeated
 
     async def _infos(self, stream: CatalogStream) -> dict[int, SegmentInfo]:
@@ -181,7 +181,9 @@ class StreamRetention:
         known = () if entry is None else entry.value.cuts
         tail = {segment.id: lengths.get(segment.id, 0) for segment in stream.current}
         cuts = [
-            one for one in known if stream.is_cut(one.cut) and compare(record.segments, one.cut, head) is CutOrder.AFTER
+            stream_cut
+            for stream_cut in known
+            if stream.is_cut(stream_cut.cut) and compare(record.segments, stream_cut.cut, head) is CutOrder.AFTER
         ]
         if not cuts or cuts[-1].cut != tail:
             cuts.append(RecordedCut(self._clock(), tail))
@@ -205,12 +207,12 @@ def _target(
     tail = [segment.id for segment in stream.current]
 
     def bytes_after(cut: Cut) -> int:
-        rest = sum(lengths.get(one.id, 0) for one in between(segments, [*cut], tail))
+        rest = sum(lengths.get(segment.id, 0) for segment in between(segments, [*cut], tail))
         return rest - sum(max(offset, 0) for offset in cut.values())
 
     by_time = config.retention_type is RetentionType.TIME
-    kept = [(now - one.at if by_time else bytes_after(one.cut), one.cut) for one in cuts]
-    enough = [one for one in kept if one[0] >= config.retention]
+    kept = [(now - stream_cut.at if by_time else bytes_after(stream_cut.cut), stream_cut.cut) for stream_cut in cuts]
+    enough = [candidate for candidate in kept if candidate[0] >= config.retention]
     newest = enough[-1][1] if enough else None
     if not bound:
         return newest
@@ -219,7 +221,9 @@ def _target(
     behind = bytes_after(bound)
     if behind < config.retention:
         return None if newest is None else _before(segments, kept, newest, bound)
-    oldest = next((one for one in enough if one[0] <= config.most_kept), enough[-1] if enough else None)
+    oldest = next(
+        (candidate for candidate in enough if candidate[0] <= config.most_kept), enough[-1] if enough else None
+    )
     return bound if behind < config.most_kept or oldest is None or oldest[0] >= behind else oldest[1]
 
 

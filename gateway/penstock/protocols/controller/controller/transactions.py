@@ -163,7 +163,7 @@ class Transactions:
         """Return the newest transactions that have ended, newest first. Raises STREAM_NOT_FOUND."""
         await self._catalog.find(scope, name)
         found = [(ended.at, text, ended.state) async for text, ended in self._table.each(_done(scope, name))]
-        newest = heapq.nlargest(LISTED, found, key=lambda one: one[:2])
+        newest = heapq.nlargest(LISTED, found, key=lambda row: row[:2])
         return [(TransactionId.parse(text), state) for _, text, state in newest]
 
     async def end_all(self, stream: CatalogStream) -> CatalogStream:
@@ -317,7 +317,7 @@ class Transactions:
         """Note the time of a commit. The tails of the stream are at or after the writer's position, also where an
         interrupted commit is resumed. A time that cannot be noted fails no commit, as in Pravega."""
         stream = await self._catalog.find(scope, name)
-        infos = [(one.id, await self._catalog.segments.info(stream.name_of(one))) for one in stream.current]
+        infos = [(segment.id, await self._catalog.segments.info(stream.name_of(segment))) for segment in stream.current]
         cut = {segment_id: info.length for segment_id, info in infos if info is not None}
         try:
             await self._times.note(scope, name, writer, time, cut)

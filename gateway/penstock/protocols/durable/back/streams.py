@@ -51,21 +51,21 @@ class ServerStreams:
 
     async def find(self, ref: StreamRef) -> ServerStream:
         """Return a stream. Raises STREAM_NOT_FOUND; NOT_REPRESENTABLE for content without boundaries of records."""
-        found = self._known.get(ref)
-        if found is None:
+        stream = self._known.get(ref)
+        if stream is None:
             return (await self.look(ref))[0]
         self._known.move_to_end(ref)
-        return found
+        return stream
 
     def comparable(self, ref: StreamRef, body: bytes) -> bytes:
         """See `penstock.core.native.Native.comparable`."""
-        found = self._known.get(ref)
-        return body if found is None else found.content.comparable(body)
+        stream = self._known.get(ref)
+        return body if stream is None else stream.content.comparable(body)
 
     async def look(self, ref: StreamRef) -> tuple[ServerStream, PositionAnswer]:
         """Return a stream, and what the server says of its tail. Forgets an earlier stream of that name."""
-        found = self._used.get(ref)
-        newest = None if found is None else found.offsets.newest  # others may note more meanwhile
+        stream = self._used.get(ref)
+        newest = None if stream is None else stream.offsets.newest  # others may note more meanwhile
         try:
             response = await self._requests.head(ref)
         except OperationFailed as error:
@@ -75,15 +75,15 @@ class ServerStreams:
             raise
         if response.content_type is None:
             raise broke(self._requests.upstream, f"stream {ref} has no content type")
-        if found is None:
-            found = await self._open(ref, response.content_type)
-        newest = newest or found.offsets.newest
+        if stream is None:
+            stream = await self._open(ref, response.content_type)
+        newest = newest or stream.offsets.newest
         went_back = newest.position and response.next_offset < newest.offset  # offsets are ordered as text
-        if went_back or found.content_type != response.content_type:
+        if went_back or stream.content_type != response.content_type:
             await self.forget(ref)
-            found = await self._open(ref, response.content_type)
-        self._keep(found)
-        return found, response
+            stream = await self._open(ref, response.content_type)
+        self._keep(stream)
+        return stream, response
 
     async def _open(self, ref: StreamRef, content_type: str) -> ServerStream:
         if (content := content_of(content_type)) is None:
@@ -93,11 +93,11 @@ class ServerStreams:
                 "leaves to clients of its server. It uses streams of JSON, and those that gateways create",
             )
         offsets = await self._table.open(ref, content.step)
-        found = self._used.get(ref)  # another task may have opened it meanwhile
-        if found is None:
+        stream = self._used.get(ref)  # another task may have opened it meanwhile
+        if stream is None:
             writer = DurableWriter(self._requests, ref, content_type, content, self._settings, self._nursery)
-            found = self._used[ref] = ServerStream(ref, content_type, content, offsets, writer)
-        return found
+            stream = self._used[ref] = ServerStream(ref, content_type, content, offsets, writer)
+        return stream
 
     def _keep(self, found: ServerStream) -> None:
         if self._used.get(found.ref) is not found:  # it was forgotten meanwhile

@@ -100,8 +100,8 @@ class ClusterTopics:
             configs=[CreatableTopicConfig(name=name, value=value) for name, value in settings.items()],
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=int(self._brokers.request_seconds * 1000))
-        found = (await self._brokers.ask_controller(request, CreateTopicsResponse)).topics[0]
-        return self._final(found.error_code, partition), found.error_message
+        result = (await self._brokers.ask_controller(request, CreateTopicsResponse)).topics[0]
+        return self._final(result.error_code, partition), result.error_message
 
     async def delete(self, stream: StreamRef) -> None:
         """Delete a topic. Raises STREAM_NOT_FOUND, NOT_IMPLEMENTED for one of several partitions."""
@@ -144,9 +144,9 @@ class ClusterTopics:
         internal = bool(of_names.internal) and operation.basin == INTERNAL_BASIN
         if operation.basin != of_names.basin and not internal:
             raise fail(FailureCode.BASIN_NOT_FOUND, f"{self._brokers.where} has basin {operation.basin} not")
-        found = await self._brokers.retrying(lambda: self._brokers.metadata(None))
+        metadata = await self._brokers.retrying(lambda: self._brokers.metadata(None))
         names = []
-        for topic in found.topics:
+        for topic in metadata.topics:
             if topic.name is None or topic.is_internal or topic.error_code:
                 continue
             own = of_names.internal_stream(topic.name)

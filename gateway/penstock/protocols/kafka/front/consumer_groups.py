@@ -157,30 +157,30 @@ class ConsumerGroupHandlers:
         if known is not None and known.at + _LOOK_SECONDS > now:
             return known.topics
         try:
-            found = await self._match(matches)
+            names = await self._match(matches)
         except OperationFailed as error:
             if error.failure.code is FailureCode.PERMISSION_DENIED:
                 raise
             if member is not None and member.expression == expression:
-                found = member.matched
+                names = member.matched
             elif known is not None:
-                found = known.topics
+                names = known.topics
             else:
                 raise
         if len(self._matched) >= _MOST_MATCHED:
             self._matched.clear()
-        self._matched[key] = _Matched(found, now)
-        return found
+        self._matched[key] = _Matched(names, now)
+        return names
 
     async def _match(self, matches: Callable[[str], object]) -> frozenset[str]:
         """Return the topics whose names match, and that the client may read. Raises OperationFailed."""
         now, client = trio.current_time(), viewer()
-        found: set[str] = set()
+        names: set[str] = set()
         async for name, (partitions, topic_id) in in_turns((await self._ids.all()).items()):
             if matches(name) and self._readable(name):
-                found.add(name)
+                names.add(name)
                 self._looked[client, name] = _Looked(GroupTopic(topic_id, partitions), now, seen=True)
-        return frozenset(found)
+        return frozenset(names)
 
     def _readable(self, topic: str) -> bool:
         try:
@@ -215,13 +215,13 @@ class ConsumerGroupHandlers:
         if len(self._looked) > _MOST_LOOKED:
             self._looked.clear()
         group = self._groups.consumers.group(group_id)  # it may have changed meanwhile
-        found = {} if group is None else dict(group.topics)
+        topics = {} if group is None else dict(group.topics)
         for name, looked in fresh.items():
             if looked.topic is not None:
-                found[name] = looked.topic
+                topics[name] = looked.topic
             elif looked.seen:
-                found.pop(name, None)
-        return found
+                topics.pop(name, None)
+        return topics
 
     async def _look(self, name: str) -> _Looked:
         now = trio.current_time()
@@ -287,10 +287,10 @@ async def _heartbeat_of(
 
 def _numbers(partitions: Iterable[OwnedPartition]) -> dict[bytes, list[int]]:
     """Return the numbers of partitions by the id of their topic, in order."""
-    found: dict[bytes, list[int]] = {}
+    by_topic: dict[bytes, list[int]] = {}
     for partition in sorted(partitions):
-        found.setdefault(partition.topic, []).append(partition.number)
-    return found
+        by_topic.setdefault(partition.topic, []).append(partition.number)
+    return by_topic
 
 
 def _by_topic(partitions: Iterable[OwnedPartition]) -> list[AssignedTopic]:

@@ -110,13 +110,13 @@ class GroupOffsets:
         offsets: dict[GroupPartition, CommittedOffset] = {}
         errors: dict[GroupPartition, KafkaError] = {}
         async for topic in call.each(topics):
-            found = _Partitions(error=refusal) if refusal else await self.partitions(topic.name, call)
-            async for one in call.each(topic.partitions):
-                partition = GroupPartition(topic.name, one.partition_index)
-                if error := found.error_of(partition.partition):
+            partitions_state = _Partitions(error=refusal) if refusal else await self.partitions(topic.name, call)
+            async for request_partition in call.each(topic.partitions):
+                partition = GroupPartition(topic.name, request_partition.partition_index)
+                if error := partitions_state.error_of(partition.partition):
                     errors[partition] = error
                 else:
-                    offsets[partition] = _offset(one, found.created[partition.partition])
+                    offsets[partition] = _offset(request_partition, partitions_state.created[partition.partition])
         return offsets, errors
 
     async def outcomes(
@@ -138,18 +138,18 @@ class GroupOffsets:
             streams = await self._topics.creations(topic)
         except OperationFailed as failed:
             return _Partitions(error=_of_topic(call.refused(failed.failure)))
-        found = _Partitions()
+        partitions_state = _Partitions()
         async for number, (stream, created_at) in call.each(streams.items()):
             try:
                 self._back.require(stream, READ)
             except OperationFailed as failed:
-                found.denied[number] = call.refused(failed.failure)
+                partitions_state.denied[number] = call.refused(failed.failure)
             else:
-                found.created[number] = created_at
-        return found
+                partitions_state.created[number] = created_at
+        return partitions_state
 
     def fetched(
-        self, of: GroupPartition, offset: CommittedOffset | None, found: _Partitions, call: KafkaCall
+        self, of: GroupPartition, offset: CommittedOffset | None, partitions_state: _Partitions, call: KafkaCall
     ) -> FetchedOffset:
         """Return the answer about a committed offset; one of an earlier stream of the name does not count.
 
@@ -157,10 +157,14 @@ class GroupOffsets:
         server may be away. Without an offset a consumer would start again as for a new group, and errors of partitions
         are final for it.
         """
-        error = self.refused(of, found, call)
+        error = self.refused(of, partitions_state, call)
         if error not in (KafkaError.NONE, KafkaError.UNKNOWN_TOPIC_OR_PARTITION):
             return FetchedOffset(partition_index=of.partition, error_code=error)
-        if error or offset is None or found.created.get(of.partition, offset.created_at) != offset.created_at:
+        if (
+            error
+            or offset is None
+            or partitions_state.created.get(of.partition, offset.created_at) != offset.created_at
+        ):
             return FetchedOffset(partition_index=of.partition)
         return FetchedOffset(
             partition_index=of.partition,
@@ -170,15 +174,15 @@ class GroupOffsets:
             metadata=offset.metadata or "",
         )
 
-    def refused(self, of: GroupPartition, found: _Partitions, call: KafkaCall) -> KafkaError:
+    def refused(self, of: GroupPartition, partitions_state: _Partitions, call: KafkaCall) -> KafkaError:
         """Return why the client may not see the offset of a partition, whether its stream is seen or not; NONE if it
         may."""
-        if of.partition in found.created:
+        if of.partition in partitions_state.created:
             return KafkaError.NONE
-        if of.partition in found.denied:
-            return found.denied[of.partition]
-        if found.error in _FINAL:
-            return found.error
+        if of.partition in partitions_state.denied:
+            return partitions_state.denied[of.partition]
+        if partitions_state.error in _FINAL:
+            return partitions_state.error
         streams = [self._names.member(of.topic, of.partition)]
         if of.partition == 0:
             streams.append(self._names.to_stream(of.topic))
@@ -269,8 +273,8 @@ class OffsetHandlers:
                 async for group in call.each(request.groups)
             ]
             return OffsetFetchResponse(groups=groups)
-        found = await self._fetched(request.group_id, request.topics, call, stable=request.require_stable)
-        return OffsetFetchResponse(topics=found.topics, error_code=found.error_code)
+        fetched_group = await self._fetched(request.group_id, request.topics, call, stable=request.require_stable)
+        return OffsetFetchResponse(topics=fetched_group.topics, error_code=fetched_group.error_code)
 
     def _refused_member(self, asked: WantedGroup) -> KafkaError:
         """Return the error of a request by a member in a certain epoch, NONE if it has it, or for other clients."""
@@ -288,21 +292,21 @@ class OffsetHandlers:
         named, unknown = await self._named(wanted or [], call)
         if any(error is KafkaError.COORDINATOR_NOT_AVAILABLE for _, error in unknown):
             return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
-        found = await self._fetched(group, None if wanted is None else named, call, stable=stable)
-        if found.error_code:
-            return found
+        fetched_group = await self._fetched(group, None if wanted is None else named, call, stable=stable)
+        if fetched_group.error_code:
+            return fetched_group
         ids = {topic.name: topic.topic_id for topic in named}
         try:
-            async for topic in call.each(found.topics):
+            async for topic in call.each(fetched_group.topics):
                 topic.topic_id = ids.get(topic.name) or await self._id_of(topic.name)
         except OperationFailed as failed:
             call.refused(failed.failure)
             return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
-        found.topics = [topic for topic in found.topics if topic.topic_id != NO_UUID]
+        fetched_group.topics = [topic for topic in fetched_group.topics if topic.topic_id != NO_UUID]
         for one, error in unknown:
             partitions = [FetchedOffset(partition_index=number, error_code=error) for number in one.partition_indexes]
-            found.topics.append(FetchedTopic(topic_id=one.topic_id, partitions=partitions))
-        return found
+            fetched_group.topics.append(FetchedTopic(topic_id=one.topic_id, partitions=partitions))
+        return fetched_group
 
     async def _id_of(self, topic: str) -> bytes:
         """Return the id of a topic, NO_UUID for one that is no longer there. Raises OperationFailed."""
@@ -329,13 +333,13 @@ class OffsetHandlers:
             return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
         partitions: dict[str, _Partitions] = {}
         topics: dict[str, list[FetchedOffset]] = {}
-        async for one, offset in call.each(committed.items()):
-            if one.topic not in partitions:
-                partitions[one.topic] = await self._offsets.partitions(one.topic, call)
-            topics.setdefault(one.topic, []).append(
-                FetchedOffset(partition_index=one.partition, error_code=KafkaError.UNSTABLE_OFFSET_COMMIT)
-                if one in unstable
-                else self._offsets.fetched(one, offset, partitions[one.topic], call)
+        async for group_partition, offset in call.each(committed.items()):
+            if group_partition.topic not in partitions:
+                partitions[group_partition.topic] = await self._offsets.partitions(group_partition.topic, call)
+            topics.setdefault(group_partition.topic, []).append(
+                FetchedOffset(partition_index=group_partition.partition, error_code=KafkaError.UNSTABLE_OFFSET_COMMIT)
+                if group_partition in unstable
+                else self._offsets.fetched(group_partition, offset, partitions[group_partition.topic], call)
             )
         return FetchedOffsets(
             group_id=group, topics=[FetchedTopic(name=name, partitions=offsets) for name, offsets in topics.items()]
@@ -359,10 +363,10 @@ class OffsetHandlers:
         wanted: list[GroupPartition] = []
         errors: dict[GroupPartition, KafkaError] = {}
         async for topic in call.each(request.topics):
-            found = await self._offsets.partitions(topic.name, call)
-            async for one in call.each(topic.partitions):
-                partition = GroupPartition(topic.name, one.partition_index)
-                error = self._offsets.refused(partition, found, call)
+            partitions_state = await self._offsets.partitions(topic.name, call)
+            async for request_partition in call.each(topic.partitions):
+                partition = GroupPartition(topic.name, request_partition.partition_index)
+                error = self._offsets.refused(partition, partitions_state, call)
                 if error in (KafkaError.NONE, KafkaError.UNKNOWN_TOPIC_OR_PARTITION):  # of deleted topics, too
                     wanted.append(partition)
                 else:
@@ -377,7 +381,7 @@ class OffsetHandlers:
                     name=topic.name,
                     partitions=[
                         DeletedOffset(partition_index=index, error_code=errors[GroupPartition(topic.name, index)])
-                        for index in (one.partition_index for one in topic.partitions)
+                        for index in (request_partition.partition_index for request_partition in topic.partitions)
                     ],
                 )
                 for topic in request.topics
@@ -398,11 +402,11 @@ class _Partitions(msgspec.Struct):
         return KafkaError.NONE if partition in self.created else self.denied.get(partition, self.error)
 
 
-def _offset(one: _Committed, created_at: int) -> CommittedOffset:
+def _offset(request_partition: _Committed, created_at: int) -> CommittedOffset:
     return CommittedOffset(
-        offset=one.committed_offset,
+        offset=request_partition.committed_offset,
         created_at=created_at,
         committed_at=0,
-        leader_epoch=one.committed_leader_epoch,
-        metadata=one.committed_metadata,
+        leader_epoch=request_partition.committed_leader_epoch,
+        metadata=request_partition.committed_metadata,
     )

@@ -102,12 +102,12 @@ class Producers:
     async def _append_plain(
         self, stream: StreamRef, parts: list[RecordsPart], hand_over: Callable[[], None]
     ) -> BatchPlace:
-        place = BatchPlace()
+        stored_at = BatchPlace()
         for part in parts:
             if part is parts[-1]:
                 hand_over()
-            place = place.after(part, await self._back.perform(append_plain(stream, part)))
-        return place
+            stored_at = stored_at.after(part, await self._back.perform(append_plain(stream, part)))
+        return stored_at
 
     # ---- once --------------------------------------------------------------------------------------------------------
 
@@ -139,27 +139,27 @@ class Producers:
                 return spot
             position, skip = spot
             *parts, last_part = parts_of(batch, skip, whole=self._whole)
-            place = BatchPlace()
+            stored_at = BatchPlace()
             for part in parts:
                 end = position + part.first - skip + len(part.bodies) - 1
                 appended = await append_as(self._back, stream, part, WriterPosition(writer, end, sequence.position))
                 sequence.position = end
-                place = place.after(part, appended)
+                stored_at = stored_at.after(part, appended)
             end = position + last_part.first - skip + len(last_part.bodies) - 1
             as_writer = WriterPosition(writer, end, sequence.position)
             hand_over()
             if not producer.is_writer:
-                place = place.after(last_part, await append_as(self._back, stream, last_part, as_writer))
+                stored_at = stored_at.after(last_part, await append_as(self._back, stream, last_part, as_writer))
                 sequence.position = end
-                sequence.stored(batch, place)
+                sequence.stored(batch, stored_at)
                 if producer.is_writer is None:
                     producer.is_writer = await position_of(self._back, stream, writer) == end
-                return place
+                return stored_at
             sequence.position = end
             producer.in_flight += 1
         # No checkpoint before the append takes its place: the next batch is handed over behind it.
         try:
-            place = place.after(last_part, await append_as(self._back, stream, last_part, as_writer))
+            stored_at = stored_at.after(last_part, await append_as(self._back, stream, last_part, as_writer))
         except BaseException:
             producer.is_doubtful = True
             raise
@@ -167,5 +167,5 @@ class Producers:
             producer.in_flight -= 1
             if not producer.in_flight:
                 producer.settled.unpark_all()
-        sequence.stored(batch, place)
-        return place
+        sequence.stored(batch, stored_at)
+        return stored_at

@@ -118,7 +118,7 @@ class S3PAppendSession(NativeAppendSession):
         batches = split(bodies, self._settings)
         parts = [_Part(AppendRecords(self._name, batch, append.exact_timestamp), False) for batch in batches]
         parts[-1].last = True
-        size = sum(part.size for part in parts)
+        size = sum(command_part.size for command_part in parts)
         async with self._turn:
             while self._must_wait(append, size) and self._failure is None:
                 await self._changed.park()
@@ -184,13 +184,13 @@ class S3PAppendSession(NativeAppendSession):
         """
         if self._sent and self._settings.delivery is Delivery.REFUSE:
             raise OperationFailed(lost)
-        for part in self._sent:
-            part.again = True
+        for command_part in self._sent:
+            command_part.again = True
         self._waiting.extendleft(reversed(self._sent))
         self._sent.clear()
         if not self._waiting:
             return  # nothing was in flight: just use another connection
-        if not any(part.again for part in self._waiting):
+        if not any(command_part.again for command_part in self._waiting):
             raise OperationFailed(lost)
         self._failures += 1
         pause = _PAUSES.pause(self._failures, random.random())
@@ -230,10 +230,10 @@ class S3PAppendSession(NativeAppendSession):
                     self._newest_id = None
                 commands, size = [], 0
                 while self._waiting and size < _TOGETHER:
-                    part = self._waiting.popleft()
-                    self._sent.append(part)
-                    commands.append(part.command)
-                    size += part.size
+                    command_part = self._waiting.popleft()
+                    self._sent.append(command_part)
+                    commands.append(command_part.command)
+                    size += command_part.size
                 self._arm()
                 await connection.send(commands)
         except OperationFailed as error:
@@ -268,14 +268,14 @@ class S3PAppendSession(NativeAppendSession):
             reason = f"it answered an APPEND with {reply.record_id} after {self._newest_id}"
             raise broke(self._pool.upstream.settings, reason)
         self._newest_id = reply.record_id
-        part = self._sent.popleft()
-        self._bytes -= part.size
+        command_part = self._sent.popleft()
+        self._bytes -= command_part.size
         self._failures, self._until = 0, None
         last = (reply.record_id.ms, reply.record_id.seq)
-        ack = NativeAck(len(part.command.bodies), last)
-        if self._acked or not part.last:
+        ack = NativeAck(len(command_part.command.bodies), last)
+        if self._acked or not command_part.last:
             self._acked.append(ack)
-            if not part.last:
+            if not command_part.last:
                 return
             ack = NativeAck(sum(one.count for one in self._acked), last, parts=tuple(self._acked))
             self._acked = []
@@ -284,8 +284,8 @@ class S3PAppendSession(NativeAppendSession):
 
     def _error(self, reply: ErrorReply) -> OperationFailed:
         error = failed(self._pool.upstream, reply)
-        part = self._sent[0]
-        if part.again and error.failure.code is FailureCode.NON_MONOTONIC_TIMESTAMP:
+        command_part = self._sent[0]
+        if command_part.again and error.failure.code is FailureCode.NON_MONOTONIC_TIMESTAMP:
             # It was sent before, and those behind it too: the later timestamp may be its own or theirs.
             return fail(FailureCode.UNAVAILABLE, error.failure.message)
         return error

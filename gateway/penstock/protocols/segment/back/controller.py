@@ -85,21 +85,21 @@ class ControllerClient:
 
     async def scopes(self) -> list[str]:
         """Return the names of all scopes."""
-        found: list[str] = []
+        names: list[str] = []
         token = pb.ContinuationToken()
         for _ in range(_MOST_PAGES):
             page = await self._call("listScopes", pb.ScopesRequest(continuationToken=token), idempotent=True)
             if not page.scopes:
                 break
-            found += page.scopes
-            if self._is_last(page.continuationToken, token, found):
+            names += page.scopes
+            if self._is_last(page.continuationToken, token, names):
                 break
             token = page.continuationToken
-        return found
+        return names
 
     async def streams(self, scope: str) -> list[str]:
         """Return the names of all streams of a scope, the controller's internal ones too. Raises BASIN_NOT_FOUND."""
-        found: list[str] = []
+        names: list[str] = []
         token = pb.ContinuationToken()
         for _ in range(_MOST_PAGES):
             request = pb.StreamsInScopeRequest(scope=pb.ScopeInfo(scope=scope), continuationToken=token)
@@ -108,15 +108,15 @@ class ControllerClient:
                 raise fail(FailureCode.BASIN_NOT_FOUND, f"{self._upstream.where}: there is no scope {scope}")
             if not page.streams:
                 break
-            found += [stream.stream for stream in page.streams]
-            if self._is_last(page.continuationToken, token, found):
+            names += [stream.stream for stream in page.streams]
+            if self._is_last(page.continuationToken, token, names):
                 break
             token = page.continuationToken
-        return found
+        return names
 
-    def _is_last(self, following: pb.ContinuationToken, token: pb.ContinuationToken, found: list[str]) -> bool:
+    def _is_last(self, following: pb.ContinuationToken, token: pb.ContinuationToken, names: list[str]) -> bool:
         """Return whether a page is the last. Raises UPSTREAM_FAULT above `_MOST_NAMES` names."""
-        if len(found) > _MOST_NAMES:
+        if len(names) > _MOST_NAMES:
             raise broke(self._upstream, f"it lists more than {_MOST_NAMES} names")
         return bool(following == token)
 
@@ -136,18 +136,21 @@ class ControllerClient:
         """
         request = pb.GetSegmentsRequest(streamInfo=pb.StreamInfo(scope=segment.scope, stream=segment.stream))
         try:
-            found = (await self._call("getSegments", request, idempotent=True)).segments
+            ranges = (await self._call("getSegments", request, idempotent=True)).segments
         except OperationFailed as error:
             if error.failure.code is FailureCode.STREAM_NOT_FOUND:
                 return segment
             raise
-        first = [SegmentName.of_id(segment.scope, segment.stream, one.segmentId.segmentId) for one in found]
+        first = [
+            SegmentName.of_id(segment.scope, segment.stream, segment_range.segmentId.segmentId)
+            for segment_range in ranges
+        ]
         return first[0] if len(first) == 1 and first[0].epoch == 0 else segment
 
     async def successors(self, segment: SegmentName) -> list[SegmentName]:
         """Return the successors of a sealed segment; none if its stream is sealed."""
-        found = (await self._call("getSegmentsImmediatelyFollowing", _id(segment), idempotent=True)).segments
-        ids = sorted(one.segment.segmentId.segmentId for one in found)
+        ranges = (await self._call("getSegmentsImmediatelyFollowing", _id(segment), idempotent=True)).segments
+        ids = sorted(segment_range.segment.segmentId.segmentId for segment_range in ranges)
         return [SegmentName.of_id(segment.scope, segment.stream, number) for number in ids]
 
     async def token(self, segment: SegmentName) -> str:
