@@ -41,16 +41,16 @@ class Ignored(Exception):
 
 
 def _ethernet(buffer: bytes, start: int, end: int) -> int:
-    place = start + 12
+    at = start + 12
     for _ in range(_MAX_VLANS + 1):
-        if end - place < 2:
+        if end - at < 2:
             break
-        kind = _TYPE.unpack_from(buffer, place)[0]
+        kind = _TYPE.unpack_from(buffer, at)[0]
         if kind in _IP_TYPES:
-            return place + 2
+            return at + 2
         if kind not in _VLAN_TYPES:
             break
-        place += 4
+        at += 4
     raise Ignored("not IP")
 
 
@@ -122,23 +122,23 @@ def _in_ipv4(buffer: bytes, start: int, end: int, cut: int) -> TcpSegment:
 
 def _in_ipv6(buffer: bytes, start: int, end: int, cut: int) -> TcpSegment:
     length, protocol = _IPV6.unpack_from(buffer, start + 4)
-    place = start + 40
+    at = start + 40
     for _ in range(_MAX_EXTENSIONS):
-        if protocol not in _EXTENSIONS or end - place < 8:
+        if protocol not in _EXTENSIONS or end - at < 8:
             break
-        if protocol == _FRAGMENT and _TYPE.unpack_from(buffer, place + 2)[0] & 0xFFF9:
+        if protocol == _FRAGMENT and _TYPE.unpack_from(buffer, at + 2)[0] & 0xFFF9:
             raise Ignored("fragment")
-        following, size = buffer[place], buffer[place + 1]
+        following, size = buffer[at], buffer[at + 1]
         if protocol == _FRAGMENT:
-            place += 8
+            at += 8
         elif protocol == _AUTHENTICATION:
-            place += 4 * size + 8
+            at += 4 * size + 8
         else:
-            place += 8 * size + 8
+            at += 8 * size + 8
         protocol = following
     if protocol != _PROTOCOL_TCP:
         raise Ignored("not TCP")
-    return _segment(buffer, place, end, cut, start + 40 + length if length else 0, buffer[start + 8 : start + 40])
+    return _segment(buffer, at, end, cut, start + 40 + length if length else 0, buffer[start + 8 : start + 40])
 
 
 def _segment(buffer: bytes, start: int, end: int, cut: int, whole: int, addresses: bytes) -> TcpSegment:

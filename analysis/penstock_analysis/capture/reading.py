@@ -150,17 +150,17 @@ class CaptureReader:
         time_ns, key, flags = packet.time_ns, (packet.interface, segment.key), segment.flags
         for comment in packet.comments:
             self._comment(comment, time_ns, key, segment, out)
-        known = self._tracked.get(key)
+        entry = self._tracked.get(key)
         sequence, start, end = segment.sequence, segment.start, segment.end
         if flags & SYN:
             sequence = (sequence + 1) % _SPACE
-            if known is None or not known[0].ours:
-                known = self._synchronize(known, time_ns, key, segment, out)
-        if known is None:
+            if entry is None or not entry[0].ours:
+                entry = self._synchronize(entry, time_ns, key, segment, out)
+        if entry is None:
             if end <= start or key in self._closed:
                 return
-            known = self._begin_in_middle(time_ns, key, segment, out)
-        tracked, half, peer = known
+            entry = self._begin_in_middle(time_ns, key, segment, out)
+        tracked, half, peer = entry
         self._open.move_to_end(tracked)
         if flags & ACK and not peer.anchored:
             peer.anchor(segment.acknowledgement, peer.next)
@@ -182,11 +182,11 @@ class CaptureReader:
         if "side" in pairs:
             self._identified(pairs, time_ns, key, segment, out)
             return
-        known = self._tracked.get(key)
-        if known is None or not known[0].ours or known[0].conversation.number != parse_number(pairs, "connection"):
+        entry = self._tracked.get(key)
+        if entry is None or not entry[0].ours or entry[0].conversation.number != parse_number(pairs, "connection"):
             self._ignore("comment")
             return
-        tracked = known[0]
+        tracked = entry[0]
         if "lost" in pairs:
             self._lost(tracked, pairs, time_ns, out)
             return
@@ -227,10 +227,10 @@ class CaptureReader:
             self._forget(earlier, out)
             if continued or any(offsets):
                 conversation = earlier.conversation
-        known = self._tracked.get(key)
+        entry = self._tracked.get(key)
         # Another gateway's may go on in its next file: networks of containers are all alike.
-        if known is not None and not (known[0].ours and known[0].conversation.run != conversation.run):
-            self._forget(known[0], out)
+        if entry is not None and not (entry[0].ours and entry[0].conversation.run != conversation.run):
+            self._forget(entry[0], out)
         tracked = self._track(conversation, key, True, out, time_ns)
         client_offset, server_offset = offsets[0], offsets[1]
         tracked.client.anchor((segment.sequence + bool(segment.flags & SYN)) % _SPACE, client_offset)
@@ -255,7 +255,7 @@ class CaptureReader:
 
     def _synchronize(
         self,
-        known: tuple[_Tracked, Half, Half] | None,
+        entry: tuple[_Tracked, Half, Half] | None,
         time_ns: int,
         key: Key,
         segment: TcpSegment,
@@ -264,21 +264,21 @@ class CaptureReader:
         """Handle a SYN that no gateway wrote: a new conversation, or a retransmission."""
         first = (segment.sequence + 1) % _SPACE
         answers = bool(segment.flags & ACK)
-        if known is not None:
-            tracked, half, _peer = known
+        if entry is not None:
+            tracked, half, _peer = entry
             if half.begins_at(first):
-                return known
+                return entry
             if answers and half is tracked.server and not half.anchored:
                 half.anchor(first, 0)
-                return known
+                return entry
             self._forget(tracked, out)
         tracked = self._begin(key, segment, answers, out, time_ns)
-        known = self._tracked[key]
-        known[1].anchor(first, 0)
+        entry = self._tracked[key]
+        entry[1].anchor(first, 0)
         if answers:
-            known[2].anchor(segment.acknowledgement, 0)
+            entry[2].anchor(segment.acknowledgement, 0)
         out.append(Opened(tracked.conversation, time_ns))
-        return known
+        return entry
 
     def _begin_in_middle(
         self, time_ns: int, key: Key, segment: TcpSegment, out: list[CaptureEvent]
@@ -286,12 +286,12 @@ class CaptureReader:
         """Begin a conversation whose beginning was not captured: offsets are its sequence numbers."""
         ends = _ends(segment.key)
         tracked = self._begin(key, segment, ends[0].port < ends[1].port, out, time_ns)
-        known = self._tracked[key]
-        known[1].anchor(segment.sequence, segment.sequence or _SPACE)
+        entry = self._tracked[key]
+        entry[1].anchor(segment.sequence, segment.sequence or _SPACE)
         if segment.flags & ACK:
-            known[2].anchor(segment.acknowledgement, segment.acknowledgement or _SPACE)
+            entry[2].anchor(segment.acknowledgement, segment.acknowledgement or _SPACE)
         out.append(Opened(tracked.conversation, time_ns, tracked.client.next, tracked.server.next))
-        return known
+        return entry
 
     def _begin(
         self, key: Key, segment: TcpSegment, from_server: bool, out: list[CaptureEvent], time_ns: int
@@ -334,8 +334,8 @@ class CaptureReader:
         if self._ours.get((conversation.run, conversation.number)) is tracked:
             del self._ours[conversation.run, conversation.number]
         for key in tracked.keys:
-            known = self._tracked.get(key)  # the ends of a connection with itself are one
-            if known is not None and known[0] is tracked:
+            entry = self._tracked.get(key)  # the ends of a connection with itself are one
+            if entry is not None and entry[0] is tracked:
                 del self._tracked[key]
             self._closed.pop(key, None)
             self._closed[key] = None

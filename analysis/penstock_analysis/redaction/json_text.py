@@ -68,20 +68,20 @@ class _Json:
         """Return the edits of the text."""
         first: _Token = b""  # the tokens before
         second = third = fourth = first
-        for found in _TOKEN.finditer(self._text):
-            token: _Token = found[0][:1]
+        for match in _TOKEN.finditer(self._text):
+            token: _Token = match[0][:1]
             if token == b"\r" or token == b"\n":
                 continue
             if token == b'"':
-                token = _String(found.start(1), found[1])
+                token = _String(match.start(1), match[1])
                 if fourth == b":" and isinstance(third, _String):
                     self._member(third, token)
                 self._string(token)
             elif token == b"]":  # ["name", "value"]: how S2 spells a record's header
                 if isinstance(fourth, _String) and third == b"," and isinstance(second, _String) and first == b"[":
                     self._named(second, fourth)
-            elif found[2] is not None:
-                self._bare(found[2], *found.span())
+            elif match[2] is not None:
+                self._bare(match[2], *match.span())
             first, second, third, fourth = second, third, fourth, token
         return self._edits
 
@@ -127,15 +127,15 @@ class _Json:
 
     def _outer_in(self, start: int, end: int) -> list[Span]:
         """Return matches in the document itself, as far as they are in a token. Tokens must come in order."""
-        found, outer = [], self._outer
+        spans, outer = [], self._outer
         while self._next_outer < len(outer) and outer[self._next_outer][1] <= start:
             self._next_outer += 1
         for index in range(self._next_outer, len(outer)):
             first, last = outer[index]
             if first >= end:
                 break
-            found.append((max(first, start), min(last, end)))
-        return found
+            spans.append((max(first, start), min(last, end)))
+        return spans
 
     def _inner(self, raw: bytes) -> list[Span]:
         """Return matches in a string's value, as places in its spelling."""
@@ -207,29 +207,29 @@ def _meaning(raw: bytes) -> bytes:
 def _unescaped(raw: bytes) -> tuple[bytes, list[int]]:
     """Return a string's value, and the place in its spelling of each byte and of the end."""
     plain, places, at = bytearray(), list[int](), 0
-    for found in _ESCAPE.finditer(raw):
-        plain += raw[at : found.start()]
-        places += range(at, found.start())
-        meant = _meant(found)
+    for escape in _ESCAPE.finditer(raw):
+        plain += raw[at : escape.start()]
+        places += range(at, escape.start())
+        meant = _meant(escape)
         plain += meant
-        places += [found.start()] * len(meant)
-        at = found.end()
+        places += [escape.start()] * len(meant)
+        at = escape.end()
     plain += raw[at:]
     places += range(at, len(raw) + 1)
     return bytes(plain), places
 
 
-def _meant(found: re.Match[bytes]) -> bytes:
-    if found[4] is not None:
-        return _PLAIN.get(found[4], found[4])
-    if found[3] is not None:
-        return chr(int(found[3], 16)).encode("utf-8", "surrogatepass")
-    return chr(0x10000 + ((int(found[1], 16) & 0x3FF) << 10) + (int(found[2], 16) & 0x3FF)).encode()
+def _meant(escape: re.Match[bytes]) -> bytes:
+    if escape[4] is not None:
+        return _PLAIN.get(escape[4], escape[4])
+    if escape[3] is not None:
+        return chr(int(escape[3], 16)).encode("utf-8", "surrogatepass")
+    return chr(0x10000 + ((int(escape[1], 16) & 0x3FF) << 10) + (int(escape[2], 16) & 0x3FF)).encode()
 
 
 def _whole(raw: bytes, spans: list[Span]) -> list[Span]:
     """Return the escapes and characters that these stretches of a string's spelling touch."""
-    escapes = [found.span() for found in _ESCAPE.finditer(raw)] if b"\\" in raw else []
+    escapes = [escape.span() for escape in _ESCAPE.finditer(raw)] if b"\\" in raw else []
     out = []
     for start, end in spans:
         start, end = whole_characters(raw, start, end)

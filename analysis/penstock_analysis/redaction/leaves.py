@@ -46,38 +46,38 @@ class Leaves:
 
     def spans(self, data: bytes, *, text: bool = False) -> list[Span]:
         """Return matches, and values of secret headers in envelopes; joined, in order."""
-        found = self.patterns.spans(data) if self.patterns else []
+        secret_spans = self.patterns.spans(data) if self.patterns else []
         if self._record_headers and _ENVELOPE in data:
-            found += self.in_envelopes(data)
+            secret_spans += self.in_envelopes(data)
         if text:
-            found = [whole_characters(data, *span) for span in found]
-        return joined(found)
+            secret_spans = [whole_characters(data, *span) for span in secret_spans]
+        return joined(secret_spans)
 
     def in_envelopes(self, data: bytes) -> list[Span]:
         """Return values of secret headers in envelopes that begin anywhere; one that is cut ends with `data`."""
-        found: list[Span] = []
+        secret_spans: list[Span] = []
         at = data.find(_ENVELOPE)
         while at >= 0:
             at += len(_ENVELOPE)
             while data[at : at + 1] == bytes((_HEADERS,)):
                 start, size = _length(data, at + 1)
                 end = min(start + size, len(data))
-                found += self._in_header(data, start, end)
+                secret_spans += self._in_header(data, start, end)
                 at = end
             at = data.find(_ENVELOPE, at)
-        return found
+        return secret_spans
 
     def _in_header(self, data: bytes, at: int, end: int) -> list[Span]:
-        name, found = b"", []
+        name, secret_spans = b"", []
         while at < end:
             number = data[at] >> 3
             at, size = _length(data, at + 1)
             if number == 1:
                 name = data[at : at + size]
             elif self.is_secret(name):
-                found.append((at, min(at + size, end)))
+                secret_spans.append((at, min(at + size, end)))
             at += size
-        return found
+        return secret_spans
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:

@@ -71,8 +71,12 @@ class Deliveries:
     def cut(self, segment: str, place: int) -> tuple[int, int] | None:
         """Return the offset, and the number of bytes held, of an event that is cut off at this offset and behind which
         no reader continued; None: there is none, or it was dropped."""
-        left = self._left.get((segment, place))
-        return (left.offset, left.size) if left is not None and left.size and not left.read_on else None
+        remainder = self._left.get((segment, place))
+        return (
+            (remainder.offset, remainder.size)
+            if remainder is not None and remainder.size and not remainder.read_on
+            else None
+        )
 
     def read(self, segment: str, offset: int, data: bytes, *, late: bool = False) -> DeliveredEvents:
         """Return the events that the bytes at this offset complete. `segment`: a name that is unique among all servers.
@@ -82,55 +86,57 @@ class Deliveries:
         """
         if not data:
             return DeliveredEvents([], [])
-        left = self._left.get((segment, offset))
-        if left is None:
-            left = _Left(offset, raw=late and offset > 0, sought=late and offset > 0)
-        elif not left.read_on:
-            left = self._left[segment, offset] = left._replace(read_on=True)
-        if not left.raw:
-            return self._events(segment, left, data)
-        begin = _first_event(data) if left.sought else None
+        remainder = self._left.get((segment, offset))
+        if remainder is None:
+            remainder = _Left(offset, raw=late and offset > 0, sought=late and offset > 0)
+        elif not remainder.read_on:
+            remainder = self._left[segment, offset] = remainder._replace(read_on=True)
+        if not remainder.raw:
+            return self._events(segment, remainder, data)
+        begin = _first_event(data) if remainder.sought else None
         if begin is None:
-            return self._raw(segment, offset, data, DeliveredEvents([], []), sought=left.sought)
+            return self._raw(segment, offset, data, DeliveredEvents([], []), sought=remainder.sought)
         found = self._events(segment, _Left(offset + begin, sought=True), data[begin:])
         if not begin:
             return found
         return DeliveredEvents([data[:begin], *found.bodies], [offset, *found.offsets], raw=True)
 
-    def _events(self, segment: str, left: _Left, data: bytes) -> DeliveredEvents:
+    def _events(self, segment: str, remainder: _Left, data: bytes) -> DeliveredEvents:
         """Split bytes that follow those left over, with which an event begins."""
-        *before, last = left.pieces or (b"",)
-        pieces = (*before, last + data) if len(last) < SMALL_PIECE else (*left.pieces, data)
-        size = left.size + len(data)
+        *before, last = remainder.pieces or (b"",)
+        pieces = (*before, last + data) if len(last) < SMALL_PIECE else (*remainder.pieces, data)
+        size = remainder.size + len(data)
         if size < _needed(pieces):  # a large event in small reads is put together once
-            self._bytes -= left.cost  # the next place holds the same pieces, and goes later
-            if left.size:
-                self._left[segment, left.offset + left.size] = left._replace(cost=0)
-            self._keep(segment, left.offset + size, left._replace(pieces=pieces, size=size, cost=size, read_on=False))
+            self._bytes -= remainder.cost  # the next place holds the same pieces, and goes later
+            if remainder.size:
+                self._left[segment, remainder.offset + remainder.size] = remainder._replace(cost=0)
+            self._keep(
+                segment, remainder.offset + size, remainder._replace(pieces=pieces, size=size, cost=size, read_on=False)
+            )
             return DeliveredEvents([], [])
         whole = b"".join(pieces)
-        found, at = _whole_events(whole, left.offset)
+        found, at = _whole_events(whole, remainder.offset)
         zeros = found.bodies.count(b"") > MOST_EMPTY  # bytes that look like so many events without a body
         if zeros:
             found, at = DeliveredEvents([], []), 0
         rest = whole[at:]
         if zeros or (rest and not _may_begin(rest)):
-            return self._raw(segment, left.offset + at, rest, found, sought=left.sought)
-        self._keep(segment, left.offset + size, _Left(left.offset + at, (rest,), len(rest), len(rest)))
+            return self._raw(segment, remainder.offset + at, rest, found, sought=remainder.sought)
+        self._keep(segment, remainder.offset + size, _Left(remainder.offset + at, (rest,), len(rest), len(rest)))
         return found
 
     def _raw(
-        self, segment: str, offset: int, data: bytes, found: DeliveredEvents, *, sought: bool = False
+        self, segment: str, offset: int, data: bytes, events: DeliveredEvents, *, sought: bool = False
     ) -> DeliveredEvents:
         self._keep(segment, offset + len(data), _Left(offset, raw=True, sought=sought))
-        return DeliveredEvents([*found.bodies, data], [*found.offsets, offset], raw=True)
+        return DeliveredEvents([*events.bodies, data], [*events.offsets, offset], raw=True)
 
-    def _keep(self, segment: str, place: int, left: _Left) -> None:
+    def _keep(self, segment: str, place: int, remainder: _Left) -> None:
         known = self._left.pop((segment, place), None)
-        if known is not None and left.raw:
-            left = known  # another reader has found the beginnings of events
-        self._bytes += left.cost - (0 if known is None else known.cost)
-        self._left[segment, place] = left
+        if known is not None and remainder.raw:
+            remainder = known  # another reader has found the beginnings of events
+        self._bytes += remainder.cost - (0 if known is None else known.cost)
+        self._left[segment, place] = remainder
         while self._bytes > self._most_bytes or len(self._left) > self._most_places:
             self._bytes -= self._left.pop(next(iter(self._left))).cost
 
@@ -146,17 +152,17 @@ def _needed(pieces: tuple[bytes, ...]) -> int:
 
 def _whole_events(data: bytes, offset: int) -> tuple[DeliveredEvents, int]:
     """Return the whole events from the beginning on, and their end."""
-    found = DeliveredEvents([], [])
+    events = DeliveredEvents([], [])
     at, size, header = 0, len(data), _TYPE_AND_LENGTH.unpack_from
     while at + EVENT_HEADER_BYTES <= size:
         (length,) = header(data, at)
         start = at + EVENT_HEADER_BYTES
         if length > SEGMENT_MAX_EVENT or start + length > size:
             break
-        found.bodies.append(data[start : start + length])
-        found.offsets.append(offset + at)
+        events.bodies.append(data[start : start + length])
+        events.offsets.append(offset + at)
         at = start + length
-    return found, at
+    return events, at
 
 
 def _may_begin(data: bytes) -> bool:

@@ -96,9 +96,9 @@ def _carried(batch: KafkaBatch, skip: int) -> RecordsPart:
             if key is not None and value is not None and not given:  # as most records with a key
                 headers[index] = (Header(KEY, key),)
             elif key is not None or value is None or given:
-                headers[index] = some = to_headers(skip + index, key, value, given)
-                if len(some) > S2_MAX_RECORD_HEADERS:
-                    reason = f"record {skip + index} has {len(some)} headers"
+                headers[index] = record_headers = to_headers(skip + index, key, value, given)
+                if len(record_headers) > S2_MAX_RECORD_HEADERS:
+                    reason = f"record {skip + index} has {len(record_headers)} headers"
                     raise fail(FailureCode.LIMIT_EXCEEDED, reason, index=skip + index)
     metered = metered_size(bodies, headers)
     if metered > S2_MAX_RECORD:
@@ -120,7 +120,9 @@ def _check_sizes(bodies: Sequence[bytes], headers: Mapping[int, Headers], skip: 
 
 def _part(records: RecordsPart, first: int, stop: int, metered: int) -> RecordsPart:
     bodies = records.bodies[first:stop]
-    headers = {index - first: some for index, some in records.headers.items() if first <= index < stop}
+    headers = {
+        index - first: record_headers for index, record_headers in records.headers.items() if first <= index < stop
+    }
     timestamps = records.timestamps[first:stop]
     return RecordsPart(records.first + first, bodies, headers, timestamps, metered)
 
@@ -169,7 +171,7 @@ def _decode(payload: bytes, first_timestamp: int) -> Columns:
         risen, own = timestamps_of(batch, newest), records.headers
         if risen is not batch.timestamps:
             own = add_event_times(records.bodies, own, risen, batch.timestamps)
-        headers.update((len(bodies) + index, some) for index, some in own.items())
+        headers.update((len(bodies) + index, record_headers) for index, record_headers in own.items())
         bodies += records.bodies
         timestamps += risen
         newest = timestamps[-1] if timestamps else newest
@@ -210,7 +212,7 @@ def _encode(batch: RecordBatch) -> bytes:
                 offsets=columns.seq_nums,
             )
         )
-    commands = {index for index, some in columns.headers.items() if is_command(some)}
+    commands = {index for index, record_headers in columns.headers.items() if is_command(record_headers)}
     runs = groupby(range(batch.count), commands.__contains__)
     return b"".join(_run(batch, list(indices), command) for command, indices in runs)
 
@@ -223,8 +225,8 @@ def _run(batch: RecordBatch, indices: Sequence[int], command: bool) -> bytes:
     timestamps: list[int] = []
     headers: dict[int, KafkaHeaders] = {}
     for number, index in enumerate(indices):
-        some, body = columns.headers.get(index, ()), columns.bodies[index]
-        key, value, given, event_time = from_headers(columns.seq_nums[index], some, body)
+        record_headers, body = columns.headers.get(index, ()), columns.bodies[index]
+        key, value, given, event_time = from_headers(columns.seq_nums[index], record_headers, body)
         keys.append(_CONTROL_KEY if command else key)
         values.append(value)
         timestamps.append(columns.timestamps[index] if event_time is None else event_time)
@@ -268,8 +270,14 @@ def from_headers(
         return key, body, tuple(given), event_time
     nulls = named.split(b",")
     value = None if _VALUE in nulls and not body else body
-    some = tuple((name, content or (None if b"%d" % at in nulls else b"")) for at, (name, content) in enumerate(others))
-    return (key, value, some, event_time) if _nulls(value, some) == named else (key, body, tuple(given), event_time)
+    record_headers = tuple(
+        (name, content or (None if b"%d" % at in nulls else b"")) for at, (name, content) in enumerate(others)
+    )
+    return (
+        (key, value, record_headers, event_time)
+        if _nulls(value, record_headers) == named
+        else (key, body, tuple(given), event_time)
+    )
 
 
 def _take(headers: list[Header], name: bytes) -> bytes | None:

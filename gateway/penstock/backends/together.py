@@ -151,9 +151,12 @@ class GroupingWriter(ABC, Generic[P, R]):
                 await self._store_together(taken)
         except trio.Cancelled:
             closed = f"{self._where}: the back was closed"
-            self._end([one for one in taken if not one.over.is_set()], Failure(FailureCode.UNAVAILABLE, closed))
-            for one in self._queue:
-                one.end(Failure(FailureCode.HOT_SERVER, closed))
+            self._end(
+                [pending_append for pending_append in taken if not pending_append.over.is_set()],
+                Failure(FailureCode.UNAVAILABLE, closed),
+            )
+            for pending_append in self._queue:
+                pending_append.end(Failure(FailureCode.HOT_SERVER, closed))
             raise
         finally:
             self.busy = False
@@ -212,14 +215,14 @@ class GroupingWriter(ABC, Generic[P, R]):
 
     def _end(self, appends: list[QueuedAppend[P, R]], failure: Failure | None) -> None:
         """End appends; with a failure, also those behind them of the same sessions."""
-        for one in appends:
-            self._size -= one.size
-            one.end(failure)
-        behind = [one for one in self._queue if one.owner.failed]
-        for one in behind:
-            self._queue.remove(one)
-            self._size -= one.size
-            one.end(failure)
+        for pending_append in appends:
+            self._size -= pending_append.size
+            pending_append.end(failure)
+        behind = [pending_append for pending_append in self._queue if pending_append.owner.failed]
+        for pending_append in behind:
+            self._queue.remove(pending_append)
+            self._size -= pending_append.size
+            pending_append.end(failure)
         self._changed.unpark_all()
 
 

@@ -205,9 +205,9 @@ def _counts(results: Sequence[CaseResult]) -> list[int]:
 
 def _judge(path: Path, sender: str | None, side: str | None, as_lines: bool) -> None:
     """Judge what a capture has. Exits with 1 if a clause was broken."""
-    found = _judgements(path, sender, side)
-    _print_judgements(found, as_lines)
-    if any(one.violations for one in found):
+    judgements = _judgements(path, sender, side)
+    _print_judgements(judgements, as_lines)
+    if any(judgement.violations for judgement in judgements):
         sys.exit(_FAILED)
 
 
@@ -222,25 +222,25 @@ def _judgements(path: Path, sender: str | None, side: str | None) -> list[Judgem
         return judged(heard, None if sender is None else Sender(sender))
 
 
-def _print_judgements(found: Sequence[Judgement], as_lines: bool) -> None:
+def _print_judgements(judgements: Sequence[Judgement], as_lines: bool) -> None:
     if as_lines:
-        for one in found:
-            print_json(one.as_line())
+        for judgement in judgements:
+            print_json(judgement.as_line())
     else:
-        print_lines(*chain.from_iterable(map(_judgement, found)) if found else ["Nothing was recorded."])
+        print_lines(*chain.from_iterable(map(_judgement, judgements)) if judgements else ["Nothing was recorded."])
 
 
-def _judgement(one: Judgement) -> Iterator[str]:
-    messages = ", ".join(f"{count} {kind}" for kind, count in one.messages.most_common())
-    outcome = "fail" if one.violations else "pass"
-    yield f"{outcome}: {one.protocol}, {one.sender.value}: {messages or 'no messages'}"
-    for clause, found in sorted(one.violations.items()):
+def _judgement(judgement: Judgement) -> Iterator[str]:
+    messages = ", ".join(f"{count} {kind}" for kind, count in judgement.messages.most_common())
+    outcome = "fail" if judgement.violations else "pass"
+    yield f"{outcome}: {judgement.protocol}, {judgement.sender.value}: {messages or 'no messages'}"
+    for clause, found in sorted(judgement.violations.items()):
         first = found.first
         times = "once," if found.count == 1 else f"{found.count} times, first"
         yield f"  {clause}"
         yield f"    {times} on connection {first.conversation.number} at byte {first.offset}: {first.rule}"
-    if one.others:
-        yield f"  {one.others} problems break no clause (penstock show --kind problem)"
+    if judgement.others:
+        yield f"  {judgement.others} problems break no clause (penstock show --kind problem)"
 
 
 # ---- clients ---------------------------------------------------------------------------------------------------------
@@ -276,7 +276,11 @@ def _run_client(
             sys.exit(error.code)
         except CannotStart as error:
             raise _CannotTest(str(error)) from None
-        found = [one for one in _judgements(directory, "client", "front") if protocol in (None, one.protocol)]
+        judgements = [
+            judgement
+            for judgement in _judgements(directory, "client", "front")
+            if protocol in (None, judgement.protocol)
+        ]
     if as_lines:
         for rule in rules:
             print_json({"fault": rule.name, "count": fired[rule.name], "what": rule.in_words})
@@ -287,7 +291,7 @@ def _run_client(
             *(f"{rule.name:<{wide}}  {fired[rule.name]:>5}" for rule in rules),
             "",
         )
-    _print_judgements(found, as_lines)
-    if not found:
+    _print_judgements(judgements, as_lines)
+    if not judgements:
         raise _CannotTest("COMMAND sent nothing; its clients must use the variables of penstock mock --help")
-    sys.exit(_FAILED if any(one.violations for one in found) else code)
+    sys.exit(_FAILED if any(judgement.violations for judgement in judgements) else code)

@@ -70,7 +70,7 @@ class _CannotCompare(click.ClickException):
 )
 @click.option("--tls-ca", type=click.Path(dir_okay=False, exists=True), help="PEM file of authorities to trust.")
 @json_option
-def diff_command(a: str, b: str, as_json: bool, **said: Any) -> None:
+def diff_command(a: str, b: str, as_json: bool, **options: Any) -> None:
     """Compare the records of A with those of B. A is a recording (a file or directory); B is a recording or a live
     server's URL, such as s2://127.0.0.1:8080/my-basin, s3p://, durable://, kafka://, segment:// or pravega://.
 
@@ -81,15 +81,15 @@ def diff_command(a: str, b: str, as_json: bool, **said: Any) -> None:
     from penstock.observe import configure_logging
 
     try:
-        fields = Fields.of(said["ignore"], said["also"])
-        named = dict(_pair(text) for text in said["named"])
+        fields = Fields.of(options["ignore"], options["also"])
+        named = dict(_pair(text) for text in options["named"])
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     configure_logging("warning", "auto")
     with ending_quietly(_CannotCompare):
-        comparison = _comparison(a, b, fields, named, said)
+        comparison = _comparison(a, b, fields, named, options)
         if not comparison.streams:
-            some = " with such a name" if said["streams"] else ""
+            some = " with such a name" if options["streams"] else ""
             raise _CannotCompare(f"neither source has records to compare{some}")
         print_result(_as_json(comparison), _lines(comparison), as_json)
     if not comparison.equal:
@@ -122,17 +122,17 @@ def _pair(text: str) -> tuple[str, str]:
 # ---- sources ---------------------------------------------------------------------------------------------------------
 
 
-def _put(table: RecordTable, source: Input, path: str, said: dict[str, Any]) -> None:
+def _put(table: RecordTable, source: Input, path: str, options: dict[str, Any]) -> None:
     from penstock.tools.comparing.sources import put_capture
 
     try:
         with opened_captures([Path(path)], f"Reading {source.name}", prints=False) as captures:
-            put_capture(table, source, captures, one_side([Path(path)], said["side"]))
+            put_capture(table, source, captures, one_side([Path(path)], options["side"]))
     except click.ClickException as error:
         raise _CannotCompare(error.message) from error
 
 
-def _put_b(table: RecordTable, b: str, named: dict[str, str], said: dict[str, Any]) -> dict[str, str]:
+def _put_b(table: RecordTable, b: str, named: dict[str, str], options: dict[str, Any]) -> dict[str, str]:
     """Load the second source; return the names of its streams by those of A. Raises NotComparable if A or B lacks a
     stream that `named` mentions."""
     from penstock.tools.comparing.sources import stream_on_server
@@ -140,23 +140,23 @@ def _put_b(table: RecordTable, b: str, named: dict[str, str], said: dict[str, An
     ours = join_names(table.streams(Input.A))
     _check_names("A", named, ours)
     if "://" not in b:
-        _put(table, Input.B, b, said)
+        _put(table, Input.B, b, options)
         _check_names("B", named.values(), join_names(table.streams(Input.B)))
         return named
     by_hand = {one.name: theirs for name, theirs in named.items() if (one := called(ours, name)) is not None}
     streams: dict[str, StreamRef] = {}
     found: dict[str, str] = {}
     for stream in ours:
-        if not wanted(stream, said["streams"]):
+        if not wanted(stream, options["streams"]):
             continue
         recorded = stream.name
         if recorded in by_hand:  # --map names streams as S2 does, whatever protocol A has
             stream = stream._replace(name=by_hand[recorded], layer="")
-        there = stream_on_server(stream, said["basin"])
+        there = stream_on_server(stream, options["basin"])
         if there is not None:
             found[recorded] = str(there)
             streams[str(there)] = there
-    _put_live(table, b, streams, said)
+    _put_live(table, b, streams, options)
     return found
 
 

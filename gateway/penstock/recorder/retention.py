@@ -117,11 +117,11 @@ class FileRetention:
         self._sweep()
         for path in self._naming.files():
             if path.suffix != ".zst" and path != self._current():
-                with self._free(path) as held:
-                    if held is None:
+                with self._free(path) as descriptor:
+                    if descriptor is None:
                         continue
-                    if os.fstat(held).st_size:
-                        squeeze(path, held, sync=self._syncs, stop=lambda: self._interrupted)
+                    if os.fstat(descriptor).st_size:
+                        squeeze(path, descriptor, sync=self._syncs, stop=lambda: self._interrupted)
                     else:  # its process was killed before it wrote, or has just created it and not locked it yet
                         path.unlink(missing_ok=True)
                     self._ours.discard(path)
@@ -129,32 +129,32 @@ class FileRetention:
 
     def _sync(self, path: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
-            held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                os.fsync(held)
+                os.fsync(descriptor)
             finally:
-                os.close(held)
+                os.close(descriptor)
 
     @contextmanager
     def _free(self, path: Path) -> Iterator[int | None]:
         """Open and lock a file; None if it is gone or locked by another process."""
         try:
-            held = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             yield None
             return
         try:
-            locked = try_lock(held)
-            yield held if locked or (locked is None and path in self._ours) else None
+            locked = try_lock(descriptor)
+            yield descriptor if locked or (locked is None and path in self._ours) else None
         finally:
-            os.close(held)
+            os.close(descriptor)
 
     def _sweep(self) -> None:
         """Delete the partial files of killed processes. A process that compresses holds the lock of the source file."""
         for partial in self._naming.partials():
             source = self._naming.source(partial)
-            with self._free(source) as held:
-                if held is not None or not source.exists():
+            with self._free(source) as descriptor:
+                if descriptor is not None or not source.exists():
                     partial.unlink(missing_ok=True)
 
     def _retain(self) -> None:
@@ -181,8 +181,8 @@ class FileRetention:
         if path.name.endswith(SQUEEZED):
             path.unlink(missing_ok=True)
             return True
-        with self._free(path) as held:
-            if held is None and path.exists():
+        with self._free(path) as descriptor:
+            if descriptor is None and path.exists():
                 return False
             path.unlink(missing_ok=True)
             return True

@@ -88,8 +88,10 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             whole = files[: complete(recording, self._clock(), self._options.settle_seconds)]
             if self._target is not None:
                 target = self._target.get(recording.key)
-                whole = tuple(place for place in whole if target is not None and _plain(place) <= target.last)
-            new = [place for place in whole if before is None or _plain(place) > before.last]
+                whole = tuple(
+                    file_info for file_info in whole if target is not None and _plain(file_info) <= target.last
+                )
+            new = [file_info for file_info in whole if before is None or _plain(file_info) > before.last]
             new = new if left is None else new[:left]
             left = None if left is None else left - len(new)
             if not new and before is None:
@@ -131,11 +133,11 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _parts(self, recording: RecordingFiles, known: Progress | None, goal: Progress) -> list[RecordingPart]:
         behind = known.over if known is not None else ""
-        files = tuple(place for place in recording.files if behind < _plain(place) <= goal.last)
+        files = tuple(file_info for file_info in recording.files if behind < _plain(file_info) <= goal.last)
         ends = bool(goal.over) and goal.over != behind
         if not files:
             return []
-        since = 0 if known is None else sum(_plain(place) <= known.last for place in files)
+        since = 0 if known is None else sum(_plain(file_info) <= known.last for file_info in files)
         whole = RecordingPart(
             recording._replace(files=files),
             self._options.table,
@@ -152,8 +154,8 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows_of(partition, self._schema)
 
 
-def _plain(place: FileInfo) -> str:
-    return plain_name(str(place))
+def _plain(file_info: FileInfo) -> str:
+    return plain_name(str(file_info))
 
 
 def _offset(progress: dict[str, Progress]) -> dict[str, Any]:

@@ -88,10 +88,10 @@ def ingested(session: SparkSession, job: Job, *, follow: bool = False) -> None:
     if settings.source.streams:
         incoming.append(live_streams(session, settings.source))
     if follow:
-        _follow([ingest(one, settings.target, follow=True) for one in incoming])
+        _follow([ingest(input_settings, settings.target, follow=True) for input_settings in incoming])
         return
-    for one in incoming:  # one after another: each uses all cores, and decodes one recording at a time
-        query = ingest(one, settings.target)
+    for input_settings in incoming:  # one after another: each uses all cores, and decodes one recording at a time
+        query = ingest(input_settings, settings.target)
         try:
             query.awaitTermination()
             click.echo(_outcome(query, settings.target.path))
@@ -100,7 +100,7 @@ def ingested(session: SparkSession, job: Job, *, follow: bool = False) -> None:
 
 
 def _outcome(query: StreamingQuery, target: str) -> str:
-    batches = [one for one in query.recentProgress if one["numInputRows"]]
+    batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     if not batches:
         return f"Nothing new for {query.name} in {target}."
     return f"Ingested {sum(batch['numInputRows'] for batch in batches):,} rows of {query.name} into {target}."
@@ -154,7 +154,7 @@ def backfill_command(
 
     VIEW: a directory of tables written by `ingest`, recordings, or streams as http://HOST:PORT/BASIN/STREAM.
     """
-    names = dict(one.split("=", 1) for one in renamed if "=" in one)
+    names = dict(pair.split("=", 1) for pair in renamed if "=" in pair)
     if len(names) != len(renamed):
         raise wrong("--to: expected STREAM=STREAM, each stream once")
     _check_address(endpoint)

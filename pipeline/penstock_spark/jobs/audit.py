@@ -110,23 +110,33 @@ def audit(
         digested(records_of(table, action, side), also, ignored_headers).persist(StorageLevel.DISK_ONLY)
         for table in (left, right)
     ]
-    known = [extents(table) for table in sides]
-    if by == "position" and any(extent.order != "seq_num" for one in known for extent in one.values()):
+    stream_extents = [extents(table) for table in sides]
+    if by == "position" and any(
+        extent.order != "seq_num" for left_name in stream_extents for extent in left_name.values()
+    ):
         raise ValueError("by position: some records have no sequence number; compare by content")
-    pairs = paired(known[0], known[1], names or {})
-    (first, *_), (second, *_) = views = [number_side(table, one) for table, one in zip(sides, known, strict=True)]
-    known, digests = [view.extents for view in views], [view.digests for view in views]
+    pairs = paired(stream_extents[0], stream_extents[1], names or {})
+    (first, *_), (second, *_) = views = [
+        number_side(table, left_name) for table, left_name in zip(sides, stream_extents, strict=True)
+    ]
+    stream_extents, digests = [view.extents for view in views], [view.digests for view in views]
     # By position, streams that begin at different numbers differ, whatever their records are.
     unequal = {
-        one: other
-        for one, other in pairs.items()
-        if digests[0][one] != digests[1][other]
-        or (by == "position" and (known[0][one].base is None or known[0][one] != known[1][other]))
+        left_name: right_name
+        for left_name, right_name in pairs.items()
+        if digests[0][left_name] != digests[1][right_name]
+        or (
+            by == "position"
+            and (
+                stream_extents[0][left_name].base is None
+                or stream_extents[0][left_name] != stream_extents[1][right_name]
+            )
+        )
     }
     kept = tuple(sides)
     if unequal:
-        first = _only(first, known[0], {name: name for name in unequal})
-        second = _only(second, known[1], {other: one for one, other in unequal.items()})
+        first = _only(first, stream_extents[0], {name: name for name in unequal})
+        second = _only(second, stream_extents[1], {right_name: left_name for left_name, right_name in unequal.items()})
         align = alone_by_content if by == "content" else alone_by_position
         alone = align(first, second).persist(StorageLevel.DISK_ONLY)
         differences = shaped(differences_of(alone, first, also=also), DIFFERENCES)
@@ -134,7 +144,7 @@ def audit(
     else:
         differences = shaped(left.sparkSession.createDataFrame([], "stream string, kind string"), DIFFERENCES)
     differences = differences.persist(StorageLevel.DISK_ONLY)
-    verdicts = _verdicts(differences, pairs, known, digests).persist(StorageLevel.DISK_ONLY)
+    verdicts = _verdicts(differences, pairs, stream_extents, digests).persist(StorageLevel.DISK_ONLY)
     return Audit(verdicts, differences, (*kept, differences, verdicts))
 
 
@@ -145,9 +155,9 @@ def _check(also: Sequence[str], by: str) -> None:
         raise ValueError(f"{unknown[0]!r} cannot be compared; expected one of {', '.join(_ALSO)}")
 
 
-def _only(table: DataFrame, known: dict[str, Extent], names: Mapping[str, str]) -> DataFrame:
+def _only(table: DataFrame, stream_extents: dict[str, Extent], names: Mapping[str, str]) -> DataFrame:
     """Return the streams of these names, renamed as on the left, with the numbers of their records."""
-    rows = [(name, left, known[name].records) for name, left in names.items()]
+    rows = [(name, left, stream_extents[name].records) for name, left in names.items()]
     wanted = table.sparkSession.createDataFrame(rows, "stream string, left string, total bigint")
     return table.join(fn.broadcast(wanted), "stream").drop("stream").withColumnRenamed("left", "stream")
 
@@ -155,17 +165,26 @@ def _only(table: DataFrame, known: dict[str, Extent], names: Mapping[str, str]) 
 def _verdicts(
     differences: DataFrame,
     pairs: Mapping[str, str],
-    known: Sequence[dict[str, Extent]],
+    stream_extents: Sequence[dict[str, Extent]],
     digests: Sequence[dict[str, str]],
 ) -> DataFrame:
-    lefts, rights = known
+    lefts, rights = stream_extents
     rows: list[tuple[str | int | None, ...]] = []
-    for one in sorted(lefts):
-        other = pairs.get(one)
-        there = 0 if other is None else rights[other].records
-        rows.append((one, other, lefts[one].records, there, digests[0][one], digests[1].get(other or "")))
-    for other in sorted(rights.keys() - set(pairs.values())):
-        rows.append((other, other, 0, rights[other].records, None, digests[1][other]))
+    for left_name in sorted(lefts):
+        right_name = pairs.get(left_name)
+        there = 0 if right_name is None else rights[right_name].records
+        rows.append(
+            (
+                left_name,
+                right_name,
+                lefts[left_name].records,
+                there,
+                digests[0][left_name],
+                digests[1].get(right_name or ""),
+            )
+        )
+    for right_name in sorted(rights.keys() - set(pairs.values())):
+        rows.append((right_name, right_name, 0, rights[right_name].records, None, digests[1][right_name]))
     spark = differences.sparkSession
     streams = spark.createDataFrame(
         rows,
@@ -187,5 +206,5 @@ def _verdicts(
     return shaped(counted.withColumns(counts).withColumn("verdict", verdict).orderBy("stream"), VERDICTS)
 
 
-def _sum(one: Column, other: Column) -> Column:
-    return one + other
+def _sum(left: Column, right: Column) -> Column:
+    return left + right

@@ -47,22 +47,22 @@ def _aligned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     aligner: Aligner[Place] = Aligner()
     current: str | None = None
     for batch in batches:
-        found: list[Alone[Place]] = []
+        alone: list[Alone[Place]] = []
         streams, sides, digests = (batch.column(name).to_pylist() for name in ("stream", "right", "digest"))
         for at, (stream, right, digest) in enumerate(zip(streams, sides, digests, strict=True)):
             if stream != current:
-                found += aligner.take(final=True)
+                alone += aligner.take(final=True)
                 aligner, current = Aligner(), stream
             aligner.put(right, digest, (batch, at))
-        found += aligner.take()
-        yield from _batches(found)
+        alone += aligner.take()
+        yield from _batches(alone)
     yield from _batches(list(aligner.take(final=True)))
 
 
-def _batches(found: Sequence[Alone[Place]]) -> Iterator[pa.RecordBatch]:
-    for start in range(0, len(found), _EMITTED):
+def _batches(alone: Sequence[Alone[Place]]) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(alone), _EMITTED):
         places: dict[int, tuple[pa.RecordBatch, list[int], list[int]]] = {}
-        for one in found[start : start + _EMITTED]:
+        for one in alone[start : start + _EMITTED]:
             batch, at = one.row
             _, rows, gaps = places.setdefault(id(batch), (batch, [], []))
             rows.append(at)

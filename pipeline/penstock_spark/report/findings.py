@@ -128,30 +128,30 @@ def results(connections: DataFrame, messages: DataFrame, records: DataFrame) -> 
 def gather(connections: DataFrame, messages: DataFrame, records: DataFrame) -> Findings:
     """Run the jobs on the tables of captures. Each table is read several times: pass stored (`ingest`) or persisted
     tables if reading is expensive."""
-    found = results(connections, messages, records)
+    results_of_views = results(connections, messages, records)
     try:
-        return gather_results(found)
+        return gather_results(results_of_views)
     finally:
-        found.close()
+        results_of_views.close()
 
 
-def gather_results(found: Results) -> Findings:
+def gather_results(results_of_views: Results) -> Findings:
     """Return the part of the results that the page shows."""
     from pyspark.sql import functions as fn
 
     return replace(
-        found.span,
-        throughput=_top(found.throughput, MOST_WINDOWS * 10),
-        latency=_timed(found.latency_by(*LATENCY_CUTS[0]).where("side <> 'back'")),
+        results_of_views.span,
+        throughput=_top(results_of_views.throughput, MOST_WINDOWS * 10),
+        latency=_timed(results_of_views.latency_by(*LATENCY_CUTS[0]).where("side <> 'back'")),
         latency_totals=_top(
-            found.latency_by("route", "protocol").orderBy("kind", fn.desc("side"), "route", "protocol")
+            results_of_views.latency_by("route", "protocol").orderBy("kind", fn.desc("side"), "route", "protocol")
         ),
-        usage={by: _top(found.usage_by(by).where("side <> 'back'")) for (by,) in USAGE_CUTS[:-1]},
-        quality=_top(found.quality.orderBy(_worst_first(), "stream", "action", "side")),
+        usage={by: _top(results_of_views.usage_by(by).where("side <> 'back'")) for (by,) in USAGE_CUTS[:-1]},
+        quality=_top(results_of_views.quality.orderBy(_worst_first(), "stream", "action", "side")),
     )
 
 
-def gather_streams(streams: DataFrame, found: Findings | None = None, judged: DataFrame | None = None) -> Findings:
+def gather_streams(streams: DataFrame, findings: Findings | None = None, judged: DataFrame | None = None) -> Findings:
     """Return the findings with those on streams (table `streams`, or the source): growth and quality. `judged`: the
     quality, if it is known already."""
     from penstock_spark.jobs.quality import quality
@@ -160,7 +160,7 @@ def gather_streams(streams: DataFrame, found: Findings | None = None, judged: Da
     span, dated = _span(streams, "timestamp")
     judged = quality(streams) if judged is None else judged
     return replace(
-        found or span,
+        findings or span,
         growth=_top(growth(dated, every_s=span.every_s), MOST_WINDOWS * 10),
         growth_every_s=span.every_s,
         streams=_top(judged.orderBy(_worst_first(), "stream")),
@@ -180,13 +180,13 @@ def _span(table: DataFrame, column: str) -> tuple[Findings, DataFrame]:
     return Findings(reach.start, reach.end, every), possible
 
 
-def gather_audit(audit: Audit, found: Findings | None = None) -> Findings:
+def gather_audit(audit: Audit, findings: Findings | None = None) -> Findings:
     """Return the findings with those of an audit: streams that differ first, and the first of their differences."""
     from pyspark.sql import functions as fn
 
     equal = fn.col("verdict") == "equal"
     return replace(
-        found or Findings(),
+        findings or Findings(),
         verdicts=_top(audit.verdicts.orderBy(equal, "stream")),
         differences=_top(audit.differences.orderBy("stream", fn.coalesce("left_ordinal", "right_ordinal"), "kind")),
     )

@@ -34,27 +34,27 @@ class Losses:
     def __init__(self, fatal: bool) -> None:
         self._fatal = fatal
 
-    def deleted(self, stream: str, wanted: ReadPosition) -> None:
-        """Report that a stream does not exist, while records from `wanted` on were expected."""
-        self._report(f"{stream} was deleted, with its records from {_shown(wanted)} on")
+    def deleted(self, stream: str, position: ReadPosition) -> None:
+        """Report that a stream does not exist, while records from `position` on were expected."""
+        self._report(f"{stream} was deleted, with its records from {_shown(position)} on")
 
-    def made_again(self, stream: str, wanted: ReadPosition, tail: ReadPosition) -> None:
+    def made_again(self, stream: str, position: ReadPosition, tail: ReadPosition) -> None:
         """Report that a stream ends before a position that it had reached."""
         self._report(
-            f"{stream} ends at {_shown(tail)}, before {_shown(wanted)}, which existed: it was deleted and created "
+            f"{stream} ends at {_shown(tail)}, before {_shown(position)}, which existed: it was deleted and created "
             "again, and the unread records of the old stream are lost"
         )
 
-    def replaced(self, stream: str, wanted: ReadPosition) -> None:
+    def replaced(self, stream: str, position: ReadPosition) -> None:
         """Report that a stream has another record where the last one was read."""
         self._report(
-            f"{stream} has another record before {_shown(wanted)} than was read there: it was deleted and created "
+            f"{stream} has another record before {_shown(position)} than was read there: it was deleted and created "
             "again, and the unread records of the old stream are lost"
         )
 
-    def trimmed(self, stream: str, wanted: ReadPosition, first: ReadPosition) -> None:
+    def trimmed(self, stream: str, position: ReadPosition, first: ReadPosition) -> None:
         """Report that a stream begins after the position needed."""
-        self._report(f"{stream} was trimmed: records from {_shown(wanted)} up to {_shown(first)} are gone")
+        self._report(f"{stream} was trimmed: records from {_shown(position)} up to {_shown(first)} are gone")
 
     def _report(self, what: str) -> None:
         if self._fatal:

@@ -168,11 +168,11 @@ class _Requests(_Side):
             raise HttpFault(span.start, f"no more than {_MOST_TURNS} requests wait for their answers here", "")
         self._number = decoder.next_number()
         method = head.line[0].decode("ascii")
-        turn = _Turn(self._number, method, False)
-        decoder.turns.append(turn)
+        exchange = _Turn(self._number, method, False)
+        decoder.turns.append(exchange)
         framing = request_framing(head)
         request = _request(self._number, head)
-        turn.expects = request.expects_continue
+        exchange.expects = request.expects_continue
         self._body = body_of(framing, self._hand_on)
         self._exchanges.request(request, span, self._body is None)
         decoder.found_request()
@@ -180,8 +180,8 @@ class _Requests(_Side):
     def _gives_up(self, body: Body1, data: memoryview) -> bool:
         """Return whether the client omits the body, as one may that waited for 100 Continue and got its final response
         (RFC 9110, 10.1.1)."""
-        turn = self._decoder.turn_of(self._number)
-        refused = turn is None or turn.answered
+        exchange = self._decoder.turn_of(self._number)
+        refused = exchange is None or exchange.answered
         return (
             self._decoder.expecting == self._number and refused and not body.begun and bool(REQUEST_START.match(data))
         )
@@ -190,11 +190,11 @@ class _Requests(_Side):
 class _Responses(_Side):
     def _take_head(self, head: Head, span: TimedRange) -> None:
         decoder = self._decoder
-        turn = decoder.turns[0] if decoder.turns else None
-        self._number = turn.number if turn is not None else decoder.next_number()
-        if turn is None:
+        exchange = decoder.turns[0] if decoder.turns else None
+        self._number = exchange.number if exchange is not None else decoder.next_number()
+        if exchange is None:
             self._exchanges.unasked(self._number, span)
-        method = turn.method if turn is not None else ""
+        method = exchange.method if exchange is not None else ""
         status = int(head.line[1])
         response = ResponseHead(self._number, status, head.headers)
         if status < 200 and status != 101:
@@ -202,8 +202,8 @@ class _Responses(_Side):
             return
         switches = status == 101 or (method == "CONNECT" and 200 <= status < 300)
         framing = response_framing(head, switches or body_forbidden(method, status))
-        if turn is not None:
-            turn.answered = True
+        if exchange is not None:
+            exchange.answered = True
         self._body = body_of(framing, self._hand_on)
         self._exchanges.response(response, span, self._body is None)
         if self._body is None and decoder.turns:
@@ -259,13 +259,13 @@ class Http1Decoder:
     def found_request(self) -> None:
         """Add a request, which will be answered."""
         self._responses.wanted = True
-        turn = self.turns[-1]
-        if turn.expects:
-            self.expecting = turn.number
+        exchange = self.turns[-1]
+        if exchange.expects:
+            self.expecting = exchange.number
 
     def turn_of(self, number: int) -> _Turn | None:
         """Return the exchange, if its response is incomplete."""
-        return next((turn for turn in self.turns if turn.number == number), None)
+        return next((exchange for exchange in self.turns if exchange.number == number), None)
 
     def switch(self, span: TimedRange) -> None:
         """Stop reading HTTP on the connection (RFC 9110, 7.8)."""

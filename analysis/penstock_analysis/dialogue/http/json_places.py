@@ -35,10 +35,10 @@ def place_of(text: bytes, complaint: str) -> int:
 def _follow(text: bytes, path: str) -> int:
     at = _blank(text, 0)
     for step in _STEP.finditer(path):
-        found = _element(text, at, int(step[1])) if step[1] is not None else _member(text, at, step[2].encode())
-        if found is None:
+        value_at = _element(text, at, int(step[1])) if step[1] is not None else _member(text, at, step[2].encode())
+        if value_at is None:
             return at
-        at = found
+        at = value_at
     return at
 
 
@@ -55,28 +55,28 @@ def _member(text: bytes, at: int, name: bytes) -> int | None:
     """Return the place of a member's value; of several with one name, the last: it is the one that counts."""
     if text[at : at + 1] != b"{":
         return None
-    found = None
+    value_at = None
     at = _blank(text, at + 1)
     while (key := _STRING.match(text, at)) is not None:
         at = _blank(text, key.end())
         if key[0][1:-1] == name:
-            found = at
+            value_at = at
         at = _blank(text, _behind(text, at))
-    return found
+    return value_at
 
 
 def _blank(text: bytes, at: int) -> int:
     """Skip white space and punctuation between values."""
-    found = _BLANK.match(text, at)
-    return at if found is None else found.end()
+    match = _BLANK.match(text, at)
+    return at if match is None else match.end()
 
 
 def _behind(text: bytes, at: int) -> int:
     """Return the end of the value that begins at `at`."""
     first = text[at : at + 1]
     if first not in (b"{", b"["):
-        found = (_STRING if first == b'"' else _PLAIN).match(text, at)
-        return len(text) if found is None else found.end()
+        match = (_STRING if first == b'"' else _PLAIN).match(text, at)
+        return len(text) if match is None else match.end()
     depth = 0
     for token in _NESTED.finditer(text, at):
         if token[0][:1] != b'"':

@@ -76,14 +76,14 @@ def default_toml() -> str:
     for section in _sections(default_config(), ""):
         before = "# " if section.shown else ""
         lines = [*_comment(section.summary), *([before + section.header] if section.header else [])]
-        for one in section.keys:
-            lines += _comment(_meaning(one.hint))
-            value = _example(one)
-            if has(one.hint, "path") and not section.shown and one.value is not None:
+        for config_key in section.keys:
+            lines += _comment(_meaning(config_key.hint))
+            value = _example(config_key)
+            if has(config_key.hint, "path") and not section.shown and config_key.value is not None:
                 # The file is in config/, and its data directory beside that.
                 value = str(Path("..", value))
-            shown = f"{one.name} = {_toml(value)}"
-            lines.append(before + (shown if one.value is not None else f"# {shown}"))
+            shown = f"{config_key.name} = {_toml(value)}"
+            lines.append(before + (shown if config_key.value is not None else f"# {shown}"))
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
@@ -93,7 +93,10 @@ def configuration_page() -> str:
     flags = ", ".join(f"`--{kind} HOST:PORT`" for kind in listener_kinds())
     parts = [_PAGE.replace("FLAGS", flags)]
     for section in _sections(default_config(), ""):
-        rows = [f"| `{one.name}` | {_default(one)} | {_meaning(one.hint)} |" for one in section.keys]
+        rows = [
+            f"| `{config_key.name}` | {_default(config_key)} | {_meaning(config_key.hint)} |"
+            for config_key in section.keys
+        ]
         table = ["| key | default | meaning |", "|---|---|---|", *rows]
         heading = f"`{section.header}`" if section.header else "Keys before all tables"
         parts.append("\n".join([f"## {heading}", "", section.summary, "", *(table if rows else [])]) + "\n")
@@ -154,7 +157,7 @@ def _example_of(struct: type[msgspec.Struct], path: str, header: str, about_tag:
 
 def _own_first(struct: type[msgspec.Struct]) -> Iterator[str]:
     """Yield a table's keys: its own first, then those that it inherits."""
-    yield from dict.fromkeys(name for one in struct.__mro__ for name in vars(one).get("__annotations__", ()))
+    yield from dict.fromkeys(name for base in struct.__mro__ for name in vars(base).get("__annotations__", ()))
 
 
 def _summary(struct: type[msgspec.Struct]) -> str:
@@ -178,18 +181,18 @@ def _meaning(hint: Any) -> str:
     return meta.description + bounds.get((meta.ge is not None, meta.le is not None), "") + one_of
 
 
-def _default(one: _Key) -> str:
-    if one.required:
+def _default(config_key: _Key) -> str:
+    if config_key.required:
         return "must be given"
-    return "none" if one.value is None else f"`{_toml(one.value)}`"
+    return "none" if config_key.value is None else f"`{_toml(config_key.value)}`"
 
 
-def _example(one: _Key) -> Any:
-    if one.value is not None:
-        return one.value
-    meta = _meta(one.hint)
+def _example(config_key: _Key) -> Any:
+    if config_key.value is not None:
+        return config_key.value
+    meta = _meta(config_key.hint)
     if meta is None or not meta.examples:
-        raise ValueError(f"key {one.name} has neither a default nor an example")
+        raise ValueError(f"key {config_key.name} has neither a default nor an example")
     return meta.examples[0]
 
 

@@ -102,11 +102,11 @@ class AboutRecords:
             scope.cancel()
 
     async def _read(self, exchange: Exchange, _name: str) -> Answer:
-        asked = query_of(exchange.request.query, (*_READ, "count"))
-        stream, start, text = _stream(asked), _start(asked, "start"), _text(asked)
-        most = whole_number("count", asked.get("count", _COUNT), _MOST)
+        query = query_of(exchange.request.query, (*_READ, "count"))
+        stream, start, text = _stream(query), _start(query, "start"), _text(query)
+        most = whole_number("count", query.get("count", _COUNT), _MOST)
         found = _Found(text)
-        with as_client(self._overview, asked) as listener:
+        with as_client(self._overview, query) as listener:
             back = listener.back
             tail = await back.perform(CheckTail(stream, create_if_missing=False))
             settings = ReadSettings(start=start, count=None if text else most)
@@ -125,13 +125,13 @@ class AboutRecords:
         }
 
     async def _follow(self, exchange: Exchange, _name: str) -> None:
-        asked = query_of(exchange.request.query, _READ)
-        stream, start, text = _stream(asked), _start(asked, "tail"), _text(asked)
+        query = query_of(exchange.request.query, _READ)
+        stream, start, text = _stream(query), _start(query, "tail"), _text(query)
         last = exchange.request.header("last-event-id") or ""
         if last:  # a follower that lost its connection
             start = _position("last-event-id", last)
         head = [("content-type", "text/event-stream"), ("cache-control", "no-store")]
-        with as_client(self._overview, asked) as listener:
+        with as_client(self._overview, query) as listener:
             await listener.back.perform(CheckTail(stream, create_if_missing=False))
             if exchange.request.method == "HEAD":
                 await exchange.respond(200, head)
@@ -148,8 +148,8 @@ class AboutRecords:
             await exchange.finish()
 
     async def _append(self, exchange: Exchange, _name: str) -> Answer:
-        asked = query_of(exchange.request.query, _NAMES)
-        stream = _stream(asked)
+        query = query_of(exchange.request.query, _NAMES)
+        stream = _stream(query)
         said = await read_json(exchange, self._settings.body_seconds, _APPEND_BYTES)
         parser = PARSERS["json"]()
         try:
@@ -162,7 +162,7 @@ class AboutRecords:
         headers = {0: record.headers} if record.headers else {}
         timestamps = None if record.timestamp is None else [record.timestamp]
         size = metered_size([record.body], headers)
-        with as_client(self._overview, asked) as listener:
+        with as_client(self._overview, query) as listener:
             done = await listener.back.perform(
                 Append(stream, [record.body], size, headers, timestamps, create_if_missing=False)
             )
@@ -200,15 +200,15 @@ def _events(batch: RecordBatch, text: bytes) -> Iterator[list[bytes]]:
             ]
 
 
-def _stream(asked: Mapping[str, str]) -> StreamRef:
-    basin, slash, name = asked.get("stream", "").partition("/")
+def _stream(query: Mapping[str, str]) -> StreamRef:
+    basin, slash, name = query.get("stream", "").partition("/")
     if not (basin and slash and name):
-        raise fail(FailureCode.BAD_QUERY, f"stream: expected BASIN/STREAM, got {asked.get('stream', '')!r:.80}")
+        raise fail(FailureCode.BAD_QUERY, f"stream: expected BASIN/STREAM, got {query.get('stream', '')!r:.80}")
     return StreamRef(basin, name)
 
 
-def _start(asked: Mapping[str, str], default: str) -> Start:
-    return _position("from", asked.get("from", default))
+def _start(query: Mapping[str, str], default: str) -> Start:
+    return _position("from", query.get("from", default))
 
 
 def _position(name: str, text: str) -> Start:
@@ -218,8 +218,8 @@ def _position(name: str, text: str) -> Start:
         raise fail(FailureCode.BAD_QUERY, f"{name}: {error}"[:200]) from None
 
 
-def _text(asked: Mapping[str, str]) -> bytes:
-    text = asked.get("text", "")
+def _text(query: Mapping[str, str]) -> bytes:
+    text = query.get("text", "")
     if len(text) > _MOST_TEXT:
         raise fail(FailureCode.BAD_QUERY, f"text: more than {_MOST_TEXT} characters")
     return text.encode("utf-8", "surrogateescape")

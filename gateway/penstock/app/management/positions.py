@@ -109,22 +109,22 @@ class Positions:
             CLIENT.reset(token)
         return {"stream": str(stream), "position": _position(located), "read_on": _read_on(there, stream, located)}
 
-    def _listener_and_stream(self, asked: Mapping[str, str]) -> tuple[ListenerView, StreamRef]:
+    def _listener_and_stream(self, query: Mapping[str, str]) -> tuple[ListenerView, StreamRef]:
         """Return the first listener that fits the query and has a route for the stream, or the first that fits, whose
         failure then says that it has none."""
-        fitting = [(listener, self._stream(asked, listener)) for listener in self._fitting(asked)]
-        return next((one for one in fitting if _place(one[0].back, one[1]) is not None), fitting[0])
+        fitting = [(listener, self._stream(query, listener)) for listener in self._fitting(query)]
+        return next((pair for pair in fitting if _place(pair[0].back, pair[1]) is not None), fitting[0])
 
-    def _fitting(self, asked: Mapping[str, str]) -> list[ListenerView]:
-        kind = next((name for name in _OWN_NAMES if name in asked), None)
+    def _fitting(self, query: Mapping[str, str]) -> list[ListenerView]:
+        kind = next((name for name in _OWN_NAMES if name in query), None)
         of_kind = [listener for listener in self._overview.listeners if kind in (None, listener.kind)]
         if not of_kind:
             raise fail(_BAD, f"{kind}: this gateway has no listener for this protocol; give stream=BASIN/STREAM")
-        if _GROUP in asked:
+        if _GROUP in query:
             of_kind = [one for one in of_kind if one.terms.has_groups]
             if not of_kind:
                 raise fail(_BAD, f"{_GROUP}: this gateway has no listener whose clients have groups")
-        wanted = asked.get("listener")
+        wanted = query.get("listener")
         if wanted is None:
             return of_kind
         named = [one for one in of_kind if one.name.removeprefix("listeners.") == wanted.removeprefix("listeners.")]
@@ -133,8 +133,8 @@ class Positions:
             raise fail(_BAD, f"listener: expected one of {names}, got {wanted!r:.80}")
         return named
 
-    def _stream(self, asked: Mapping[str, str], listener: ListenerView) -> StreamRef:
-        name, text = _one_of(asked, _NAMES)
+    def _stream(self, query: Mapping[str, str], listener: ListenerView) -> StreamRef:
+        name, text = _one_of(query, _NAMES)
         try:
             return (listener.terms if name == listener.kind else Terms()).to_stream(text)
         except OperationFailed as error:
@@ -174,12 +174,12 @@ def _read_on(listeners: Sequence[ListenerView], stream: StreamRef, located: Loca
     return found
 
 
-def _one_of(asked: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:
-    given = [name for name in names if name in asked]
+def _one_of(query: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:
+    given = [name for name in names if name in query]
     if len(given) != 1:
         got = f"got {', '.join(given)}" if given else "got none"
         raise fail(_BAD, f"give exactly one of {', '.join(names)}; {got}")
-    return given[0], asked[given[0]]
+    return given[0], query[given[0]]
 
 
 def _position(located: Located) -> dict[str, Any]:

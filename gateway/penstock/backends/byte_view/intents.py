@@ -61,7 +61,7 @@ def pack_group(group: IntentGroup) -> bytes:
     packed = [_GROUP.pack(group.number, *group.base, len(group.intents))]
     for writer, position, prints in group.intents:
         packed.append(_INTENT.pack(writer, position, len(prints)))
-        packed += [_PRINT.pack(*some) for some in prints]
+        packed += [_PRINT.pack(*fingerprint) for fingerprint in prints]
     return b"".join(packed)
 
 
@@ -75,7 +75,9 @@ def unpack_group(data: bytes) -> IntentGroup:
         at += _INTENT.size
         stop = at + prints * _PRINT.size
         intents.append(
-            Intent(writer, position, tuple(Fingerprint(*some) for some in _PRINT.iter_unpack(data[at:stop])))
+            Intent(
+                writer, position, tuple(Fingerprint(*fingerprint) for fingerprint in _PRINT.iter_unpack(data[at:stop]))
+            )
         )
         at = stop
     return IntentGroup(number, RecordOffset(seq_num, offset), intents)
@@ -92,7 +94,7 @@ class FoundBatch(NamedTuple):
 
 def pack_found(found: Sequence[FoundBatch]) -> bytes:
     """Encode batches that the back has."""
-    return b"".join([_FOUND.pack(*some.start, *some.end, some.offset, some.end_offset) for some in found])
+    return b"".join([_FOUND.pack(*batch.start, *batch.end, batch.offset, batch.end_offset) for batch in found])
 
 
 def unpack_found(data: bytes) -> tuple[FoundBatch, ...]:
@@ -106,10 +108,10 @@ def unpack_found(data: bytes) -> tuple[FoundBatch, ...]:
 def without_bytes(found: Sequence[FoundBatch], count: int) -> tuple[FoundBatch, ...]:
     """Return these batches without their first `count` bytes."""
     left = []
-    for some in found:
-        length = some.end_offset - some.offset
+    for batch in found:
+        length = batch.end_offset - batch.offset
         if count < length:
-            left.append(some._replace(offset=some.offset + count))
+            left.append(batch._replace(offset=batch.offset + count))
         count = max(count - length, 0)
     return tuple(left)
 
@@ -147,11 +149,11 @@ class Matcher:
         if crc32(self._seen[0].data) != wanted.head or not self._matches(wanted):
             self._seen.popleft()
             return
-        some = [self._seen.popleft() for _ in range(wanted.records)]
-        end = some[-1].offset + len(some[-1].data)
-        start = StreamPosition(some[0].seq_num, some[0].timestamp)
+        records = [self._seen.popleft() for _ in range(wanted.records)]
+        end = records[-1].offset + len(records[-1].data)
+        start = StreamPosition(records[0].seq_num, records[0].timestamp)
         self.found.append(
-            FoundBatch(start, StreamPosition(some[-1].seq_num + 1, some[-1].timestamp), some[0].offset, end)
+            FoundBatch(start, StreamPosition(records[-1].seq_num + 1, records[-1].timestamp), records[0].offset, end)
         )
         self._wanted.popleft()
 

@@ -98,15 +98,15 @@ async def look_again(stream: ByteStream, counter: OffsetCounter) -> None:
         if group is None:
             return
         writers = stream.writers
-        for intent, some in zip(group.intents, await _look(stream, counter, group), strict=True):
-            if some and intent.writer is not None:
-                writers.keep_partial(intent.writer, (*writers.partial.get(intent.writer, ()), *some))
+        for intent, batches in zip(group.intents, await _look(stream, counter, group), strict=True):
+            if batches and intent.writer is not None:
+                writers.keep_partial(intent.writer, (*writers.partial.get(intent.writer, ()), *batches))
 
 
 async def _look(stream: ByteStream, counter: OffsetCounter, group: IntentGroup) -> list[list[FoundBatch]]:
     """Return the batches that the back has of each intent. The others may still come, behind the present tail."""
     tail = await counter.catch_up(stream)
-    matcher = Matcher(some for intent in group.intents for some in intent.prints)
+    matcher = Matcher(prints for intent in group.intents for prints in intent.prints)
     at = group.base.offset
     async with counter.batches(stream, group.base.seq_num, tail.seq_num) as batches:
         while not matcher.done and (batch := await batches.next()) is not None:
@@ -117,9 +117,9 @@ async def _look(stream: ByteStream, counter: OffsetCounter, group: IntentGroup) 
     resolved = [list(islice(found, len(intent.prints))) for intent in group.intents]
     base = await counter.place_of(stream, tail.seq_num, group.base)
     missing = [
-        intent._replace(prints=intent.prints[len(some) :])
-        for intent, some in zip(group.intents, resolved, strict=True)
-        if len(some) < len(intent.prints)
+        intent._replace(prints=intent.prints[len(prints) :])
+        for intent, prints in zip(group.intents, resolved, strict=True)
+        if len(prints) < len(intent.prints)
     ]
     stream.writers.late = IntentGroup(0, base, missing) if missing else None
     return resolved
@@ -569,7 +569,7 @@ class Decisions:
         partial = () if append.writer is None else writers.partial.get(append.writer.writer, ())
         if append.writer is None or not partial:
             return list(request.pieces)
-        known = b"".join([await self._counter.bytes_of(self._stream, some) for some in partial])[: len(append.data)]
+        known = b"".join([await self._counter.bytes_of(self._stream, batch) for batch in partial])[: len(append.data)]
         if not append.data.startswith(known):
             writers.keep_partial(append.writer.writer, ())  # the writer appends other bytes now
             return list(request.pieces)
@@ -624,7 +624,7 @@ class Lane:
     @property
     def last(self) -> ByteAppend | None:
         """The last of the requests that are not settled; None if all are settled."""
-        return next((some[-1] for some in (self._queue, self._accepted) if some), None)
+        return next((appends[-1] for appends in (self._queue, self._accepted) if appends), None)
 
     @property
     def large(self) -> ByteAppend | None:

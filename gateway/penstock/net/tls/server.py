@@ -78,8 +78,8 @@ class ServerTls(Reloaded):
 
     def make(self) -> None:
         files = self._files
-        found: list[tuple[str, Described]] = []
-        context = self._of_pair(files.pair, found)
+        described: list[tuple[str, Described]] = []
+        context = self._of_pair(files.pair, described)
         names: dict[str, ssl.SSLContext] = {}
         for pair in files.others:
             about: list[tuple[str, Described]] = []
@@ -88,13 +88,13 @@ class ServerTls(Reloaded):
             if not own:
                 raise CannotStart(f"{self.owner}: {pair.certificate} contains no host name: set `names`")
             names = {**dict.fromkeys(map(str.lower, own), other), **names}
-            found += about
+            described += about
         if names:
             context.sni_callback = _by_name(names)
         self._context = context
-        self._found = [*found, *self._of_authorities()]
+        self._found = [*described, *self._of_authorities()]
 
-    def _of_pair(self, pair: Pair, found: list[tuple[str, Described]]) -> ssl.SSLContext:
+    def _of_pair(self, pair: Pair, described: list[tuple[str, Described]]) -> ssl.SSLContext:
         files = self._files
         try:
             context = tls_context(pair.certificate, pair.key, files.alpn)
@@ -103,7 +103,7 @@ class ServerTls(Reloaded):
             raise CannotStart(f"{self.owner}: cannot use {pair.files} for TLS: {reason}") from error
         if files.client_ca is not None:
             self._ask(context, files.client_ca)
-        found += [(pair.certificate, one) for one in certificates_in(pair.certificate)]
+        described += [(pair.certificate, one) for one in certificates_in(pair.certificate)]
         return context
 
     def _ask(self, context: ssl.SSLContext, authorities: str) -> None:

@@ -53,30 +53,30 @@ def join_names(streams: Sequence[ComparedStream]) -> list[ComparedStream]:
     """
     bare = [stream for stream in streams if "/" not in stream.name]
     full: dict[str, list[ComparedStream]] = {}
-    for one in streams:
-        if "/" in one.name:
-            full.setdefault(_last_part(one), []).append(one)
+    for seen_stream in streams:
+        if "/" in seen_stream.name:
+            full.setdefault(_last_part(seen_stream), []).append(seen_stream)
     found = {stream.name: stream for stream in streams}
-    for one in bare:
-        same = full.get(one.name, [])
+    for seen_stream in bare:
+        same = full.get(seen_stream.name, [])
         if len({_whole(other) for other in same}) == 1:
-            for other in (one, *same):
+            for other in (seen_stream, *same):
                 del found[other.name]
-            together = _together([one, *same])
+            together = _together([seen_stream, *same])
             found[together.name] = together
     return [found[name] for name in sorted(found)]
 
 
 def _together(streams: list[ComparedStream]) -> ComparedStream:
-    full = max(streams, key=lambda one: len(one.name))
+    full = max(streams, key=lambda seen_stream: len(seen_stream.name))
     appended = [stream for stream in streams if stream.appended]
-    used = appended or [max(streams, key=lambda one: one.records)]
+    used = appended or [max(streams, key=lambda seen_stream: seen_stream.records)]
     return full._replace(
         others=tuple(stream.name for stream in streams if stream is not full),
-        numbers=tuple(number for one in used for number in one.numbers),
+        numbers=tuple(number for seen_stream in used for number in seen_stream.numbers),
         appended=bool(appended),
-        records=sum(one.records for one in used),
-        kinds=frozenset().union(*(one.kinds for one in used)),
+        records=sum(seen_stream.records for seen_stream in used),
+        kinds=frozenset().union(*(seen_stream.kinds for seen_stream in used)),
     )
 
 

@@ -104,14 +104,14 @@ class S2StreamClient(StreamClient):
         if not mark.seq_num:
             return ""
         try:
-            found = self._page(reference(stream), {"seq_num": mark.seq_num - 1})
+            batch = self._page(reference(stream), {"seq_num": mark.seq_num - 1})
         except OperationFailed as error:
             if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
                 raise
             return ""
-        if found is None or found.first_seq_num != mark.seq_num - 1:
+        if batch is None or batch.first_seq_num != mark.seq_num - 1:
             return ""
-        columns = found.columns
+        columns = batch.columns
         parts = [columns.bodies[0], *(part for header in columns.headers.get(0, ()) for part in header)]
         digest = blake2b(f"{columns.timestamps[0]} {[len(part) for part in parts]}".encode(), digest_size=12)
         for part in parts:
@@ -149,29 +149,29 @@ class S2StreamClient(StreamClient):
     def _spot(self, stream: StreamRef, start: Query) -> ReadPosition:
         """Return the position of the first record from `start` on, or the tail."""
         try:
-            found = self._one(stream, start)
-            if found is None:
+            first = self._one(stream, start)
+            if first is None:
                 # No record is kept. One appended from here on is after the tail requested next, so it is not missed.
                 tail = self._tail(stream).seq_num
-                found = self._one(stream, start)
+                first = self._one(stream, start)
         except OperationFailed as error:
             tail_there = error.failure.details.get("tail")
             if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE or not isinstance(tail_there, dict):
                 raise
             return ReadPosition(tail_there["seq_num"])
-        return ReadPosition(tail if found is None else found)
+        return ReadPosition(tail if first is None else first)
 
     def _one(self, stream: StreamRef, start: Query) -> int | None:
-        found = self._page(stream, start)
-        return None if found is None else found.first_seq_num
+        first = self._page(stream, start)
+        return None if first is None else first.first_seq_num
 
     def _page(self, stream: StreamRef, start: Query) -> RecordBatch | None:
         query = {**start, "count": 1}
         response = self._calls.ask(
             "GET", records_path(stream), stream.basin, query=query, headers=[("accept", PROTOBUF)]
         )
-        found = response.read(decode_read_batch) if response.body else None
-        return found if isinstance(found, RecordBatch) else None
+        batch = response.read(decode_read_batch) if response.body else None
+        return batch if isinstance(batch, RecordBatch) else None
 
     # ---- records -------------------------------------------------------------------------------------------------
 

@@ -53,8 +53,8 @@ class SegmentStreamClient(StreamClient):
         scope, slash, name = prefix.partition("/")
         stream = name.partition("/")[0]
         for one in [scope] if slash else sorted(_public(controller.scopes(), scope)):
-            for found in sorted(_public(controller.streams(one), stream)):
-                yield from (each for each in _segments(controller, one, found) if each.startswith(prefix))
+            for stream_name in sorted(_public(controller.streams(one), stream)):
+                yield from (each for each in _segments(controller, one, stream_name) if each.startswith(prefix))
 
     def require(self, stream: str) -> None:
         """See `StreamClient`: reads make no streams here."""
@@ -107,12 +107,12 @@ class SegmentStreamClient(StreamClient):
         if offset < info.start_offset:
             raise self._gone(stream, at, end, info.start_offset)
         try:
-            for found in walk_events(
+            for events in walk_events(
                 self._stores, stream, offset, min(stop, info.write_offset), end.seq_num - at.seq_num
             ):
-                numbers = range(at.seq_num, at.seq_num + len(found.bodies))
-                at = ReadPosition(numbers.stop, str(found.offsets[-1]))
-                yield ReadResult(Columns(numbers, (), found.bodies), at)
+                numbers = range(at.seq_num, at.seq_num + len(events.bodies))
+                at = ReadPosition(numbers.stop, str(events.offsets[-1]))
+                yield ReadResult(Columns(numbers, (), events.bodies), at)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
                 raise
@@ -134,8 +134,8 @@ class SegmentStreamClient(StreamClient):
             message = f"{self._endpoint}: stream {stream} ends at offset {info.write_offset}, before {at}"
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, message)
         try:
-            for found in walk_events(self._stores, stream, offset, info.write_offset, count):
-                at = ReadPosition(at.seq_num + len(found.bodies), str(found.offsets[-1]))
+            for events in walk_events(self._stores, stream, offset, info.write_offset, count):
+                at = ReadPosition(at.seq_num + len(events.bodies), str(events.offsets[-1]))
         except OperationFailed as error:
             if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
                 raise
@@ -149,7 +149,7 @@ class SegmentStreamClient(StreamClient):
         if end.place:
             try:
                 left = sum(
-                    len(found.bodies) for found in walk_events(self._stores, stream, first, self._offset(end.place))
+                    len(events.bodies) for events in walk_events(self._stores, stream, first, self._offset(end.place))
                 )
             except OperationFailed as error:
                 if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
@@ -162,10 +162,10 @@ class SegmentStreamClient(StreamClient):
     def _placed(self, stream: str, mark: ReadPosition) -> ReadPosition:
         return mark if mark.place else self._count(stream, self.first(stream), mark.seq_num)
 
-    def _offset(self, place: str) -> int:
-        if not place.isascii() or not place.isdigit() or len(place) > 19:
-            raise fail(FailureCode.INVALID, f"{self._endpoint}: {place!r:.80} is no offset in bytes")
-        return int(place)
+    def _offset(self, text: str) -> int:
+        if not text.isascii() or not text.isdigit() or len(text) > 19:
+            raise fail(FailureCode.INVALID, f"{self._endpoint}: {text!r:.80} is no offset in bytes")
+        return int(text)
 
     # ---- appending -----------------------------------------------------------------------------------------------
 

@@ -45,10 +45,10 @@ class EndpointStores:
 
     def place(self, stream: str) -> SegmentLocation:
         """Return the place of a stream, which is one segment (see `names`). Cached until `forget`."""
-        found = self._places.get(stream)
-        if found is None:
-            found = self._places[stream] = self._find(stream)
-        return found
+        location = self._places.get(stream)
+        if location is None:
+            location = self._places[stream] = self._find(stream)
+        return location
 
     def _find(self, stream: str) -> SegmentLocation:
         if self.controller is None:
@@ -69,11 +69,11 @@ class EndpointStores:
         return name
 
     def _pool(self, address: Address) -> Pool[BlockingStoreConnection]:
-        found = self._pools.get(address)
-        if found is None:
+        pool = self._pools.get(address)
+        if pool is None:
             store = replace(self.endpoint, host=address[0], port=address[1], directory=False)
-            found = self._pools[address] = Pool(store, lambda: BlockingStoreConnection(store))
-        return found
+            pool = self._pools[address] = Pool(store, lambda: BlockingStoreConnection(store))
+        return pool
 
     def patience(self) -> Patience:
         """Return a retry budget that all stores share."""
@@ -108,12 +108,12 @@ class EndpointStores:
         def make(request_id: int, place: SegmentLocation) -> Any:
             return released.GetStreamSegmentInfo(request_id, place.segment, place.token)
 
-        found = self.ask(released.StreamSegmentInfo, stream, make)
-        if not found.exists or found.is_deleted:
+        segment_info = self.ask(released.StreamSegmentInfo, stream, make)
+        if not segment_info.exists or segment_info.is_deleted:
             self.forget(stream)
-            raise fail(FailureCode.STREAM_NOT_FOUND, f"{self.endpoint}: there is no segment {found.segment}")
+            raise fail(FailureCode.STREAM_NOT_FOUND, f"{self.endpoint}: there is no segment {segment_info.segment}")
         self._reached = True
-        return found
+        return segment_info
 
     def close(self) -> None:
         """Close all connections."""

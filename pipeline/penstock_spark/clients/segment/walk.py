@@ -27,22 +27,22 @@ _DEPTH: Final = 4
 
 
 def walk_events(
-    stores: EndpointStores, stream: str, start: int, end: int, wanted: int = ALL
+    stores: EndpointStores, stream: str, start: int, end: int, count_left: int = ALL
 ) -> Iterator[ScannedRecords]:
-    """Yield at most `wanted` events between two offsets; the last of `offsets` is the end of the last event. An event
-    that ends after `end` is left out. `end` is at most the segment's length, since a read at the tail would wait.
+    """Yield at most `count_left` events between two offsets; the last of `offsets` is the end of the last event. An
+    event that ends after `end` is left out. `end` is at most the segment's length, since a read at the tail would wait.
 
     Reconnects after a broken connection. Raises OperationFailed: OFFSET_TRUNCATED (details: `offset`, the segment's
     first offset now), NOT_REPRESENTABLE for bytes that are not events.
     """
     patience = stores.patience()
-    while start < end and wanted > 0:
+    while start < end and count_left > 0:
         try:
-            place = stores.place(stream)
-            with place.pool.use() as connection:
-                for found in events(_bytes(connection, place, start, end), place.segment, start, wanted):
+            location = stores.place(stream)
+            with location.pool.use() as connection:
+                for found in events(_bytes(connection, location, start, end), location.segment, start, count_left):
                     patience.progress()
-                    wanted -= len(found.bodies)
+                    count_left -= len(found.bodies)
                     start = found.offsets[-1]
                     yield found
                 return
@@ -56,9 +56,9 @@ def read_bytes(stores: EndpointStores, stream: str, start: int, end: int) -> byt
     patience = stores.patience()
     while True:
         try:
-            place = stores.place(stream)
-            with place.pool.use() as connection:
-                return b"".join(_bytes(connection, place, start, end))
+            location = stores.place(stream)
+            with location.pool.use() as connection:
+                return b"".join(_bytes(connection, location, start, end))
         except OperationFailed as error:
             stores.failed(stream, error)
             patience.wait(error)
@@ -73,7 +73,7 @@ class _Part:
     pieces: list[bytes] = field(default_factory=list)
 
 
-def _bytes(connection: BlockingStoreConnection, place: SegmentLocation, start: int, end: int) -> Iterator[bytes]:
+def _bytes(connection: BlockingStoreConnection, location: SegmentLocation, start: int, end: int) -> Iterator[bytes]:
     """Yield the bytes from `start` to `end`, keeping requests in flight ahead of them. Replies may arrive in any
     order."""
     parts: deque[_Part] = deque()
@@ -83,7 +83,7 @@ def _bytes(connection: BlockingStoreConnection, place: SegmentLocation, start: i
         request_id = connection.next_id()
         asked[request_id] = part
         size = part.end - part.offset
-        connection.send(released.ReadSegment(place.segment, part.offset, size, place.token, request_id))
+        connection.send(released.ReadSegment(location.segment, part.offset, size, location.token, request_id))
 
     while start < end or parts:
         while start < end and len(parts) < _DEPTH:
@@ -91,27 +91,29 @@ def _bytes(connection: BlockingStoreConnection, place: SegmentLocation, start: i
             start = parts[-1].end
             ask(parts[-1])
         while parts[0].offset < parts[0].end:
-            part = _take(connection, place, asked)
+            part = _take(connection, location, asked)
             if part.offset < part.end:
                 ask(part)
         yield b"".join(parts.popleft().pieces)
 
 
-def _take(connection: BlockingStoreConnection, place: SegmentLocation, asked: dict[int, _Part]) -> _Part:
+def _take(connection: BlockingStoreConnection, location: SegmentLocation, asked: dict[int, _Part]) -> _Part:
     """Take the next reply and return the part that it belongs to, with its bytes added."""
     reply = connection.reply()
     part = asked.pop(getattr(reply, "request_id", -1), None)
     if not isinstance(reply, released.SegmentRead) or part is None or reply.offset != part.offset:
-        raise connection.refused(reply, place.segment)
+        raise connection.refused(reply, location.segment)
     if not reply.data:  # the segment lost bytes, or is another one of the same name
-        raise fail(FailureCode.UNAVAILABLE, f"segment {place.segment}: no bytes at {reply.offset}, where it had some")
+        raise fail(
+            FailureCode.UNAVAILABLE, f"segment {location.segment}: no bytes at {reply.offset}, where it had some"
+        )
     data = reply.data[: part.end - part.offset]
     part.pieces.append(data)
     part.offset += len(data)
     return part
 
 
-def events(blocks: Iterator[bytes], segment: str, start: int, wanted: int) -> Iterator[ScannedRecords]:
+def events(blocks: Iterator[bytes], segment: str, start: int, count_left: int) -> Iterator[ScannedRecords]:
     """Yield the events in `blocks`, which begin with an event at offset `start`; a partial event at the end is left
     out."""
     held: list[bytes] = []
@@ -125,17 +127,17 @@ def events(blocks: Iterator[bytes], segment: str, start: int, wanted: int) -> It
         while data:
             try:
                 found = take_records(
-                    data, start, count=wanted, size=len(data), max_body=MOST_EVENT, max_event=MOST_EVENT
+                    data, start, count=count_left, size=len(data), max_body=MOST_EVENT, max_event=MOST_EVENT
                 )
             except NoEvent as problem:
                 where = f"segment {segment}, offset {problem.offset}"
                 raise fail(FailureCode.NOT_REPRESENTABLE, f"{where}: {problem}") from None
             data = data[found.offsets[-1] - start :]
             start = found.offsets[-1]
-            wanted -= len(found.bodies)
+            count_left -= len(found.bodies)
             if found.bodies:
                 yield found
-            if wanted <= 0:
+            if count_left <= 0:
                 return
             if found.missing:
                 break

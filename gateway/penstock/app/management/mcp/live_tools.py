@@ -116,10 +116,10 @@ class TailResult(msgspec.Struct, kw_only=True):
     next_cursor: Annotated[str, Meta(description="The cursor for what comes next.")]
 
 
-async def _tail(events: PageEvents, asked: TailArguments) -> TailResult:
-    found = _TailPart(asked, *_place(events, asked.cursor))
+async def _tail(events: PageEvents, arguments: TailArguments) -> TailResult:
+    found = _TailPart(arguments, *_place(events, arguments.cursor))
     async with events.opened():
-        with trio.move_on_after(asked.seconds):
+        with trio.move_on_after(arguments.seconds):
             while not found.full and (news := await events.news(found.after)):
                 for number, kind, line in news:
                     if not found.full:
@@ -132,12 +132,12 @@ class _TailPart:
     """The messages that a call asks for. `after`: the event to go on after. `nth`: the ordinal of the last message,
     which tells how many were missed; 0: unknown."""
 
-    def __init__(self, asked: TailArguments, after: int, nth: int) -> None:
+    def __init__(self, arguments: TailArguments, after: int, nth: int) -> None:
         self.after = after
         self.nth = nth
         self.missed = 0
         self.messages: list[dict[str, Any]] = []
-        self._asked = asked
+        self._asked = arguments
 
     @property
     def full(self) -> bool:

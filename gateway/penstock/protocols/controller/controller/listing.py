@@ -48,21 +48,23 @@ class StreamListing:
             return [(name, None) for name in names if is_stream(name)], further
 
         async def recorded(after: str) -> tuple[list[tuple[str, StreamRecord | None]], str | None]:
-            found, more = await self._catalog.table.page(streams_in(scope), after)
+            records, more = await self._catalog.table.page(streams_in(scope), after)
             seen: list[tuple[str, StreamRecord | None]] = [
-                (name, record) for name, record in found if is_stream(name) and self._is_seen(scope, name)
+                (name, record) for name, record in records if is_stream(name) and self._is_seen(scope, name)
             ]
-            return seen, found[-1][0] if more else None
+            return seen, records[-1][0] if more else None
 
         async def internal(after: str) -> tuple[list[tuple[str, StreamRecord | None]], str | None]:
-            found, more = await self._groups(scope, after)
-            return [(name, None) for name in found if self._is_seen(scope, name)], found[-1] if more else None
+            records, more = await self._groups(scope, after)
+            return [(name, None) for name in records if self._is_seen(scope, name)], records[-1] if more else None
 
         going = MergedNames([stored, recorded, internal] if with_groups else [stored, recorded], after)
         names: list[str] = []
         while len(names) < limit and (following := await going.next()) is not None:
-            name, found = following
-            if _is_there(found) and (tag is None or any(one is not None and tag in one.config.tags for one in found)):
+            name, records = following
+            if _is_there(records) and (
+                tag is None or any(one is not None and tag in one.config.tags for one in records)
+            ):
                 names.append(name)
         return names
 
@@ -88,8 +90,8 @@ class StreamListing:
             return [], False
         else:
             after = ""
-        found, more = await self._catalog.table.page(groups_in(scope), after)
-        return [READER_GROUP_PREFIX + name for name, _ in found], more
+        rows, more = await self._catalog.table.page(groups_in(scope), after)
+        return [READER_GROUP_PREFIX + name for name, _ in rows], more
 
     async def _stored(self, scope: str, after: str, limit: int = 1000) -> tuple[list[str], str | None]:
         """Return names of the scope's streams in the back, without their prefix, and the name to continue after (None
@@ -105,7 +107,7 @@ class StreamListing:
         return names, names[-1] if page.has_more else None
 
 
-def _is_there(found: list[StreamRecord | None]) -> bool:
+def _is_there(records: list[StreamRecord | None]) -> bool:
     """Return whether a name is an existing stream, by its entry in the back (None) and its record: see `catalog`."""
-    record = next((one for one in found if one is not None), None)
-    return record is None or (record.exists and (None in found or not record.plain))
+    record = next((one for one in records if one is not None), None)
+    return record is None or (record.exists and (None in records or not record.plain))

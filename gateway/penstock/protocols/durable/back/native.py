@@ -92,10 +92,10 @@ class DurableNative(Native):
             cursor = None
         try:
             if cursor is None:
-                known = stream.offsets.before(start)
-                if known.offset == BEGINNING:
+                start_offset = stream.offsets.before(start)
+                if start_offset.offset == BEGINNING:
                     await self._check_beginning(stream)
-                cursor = self._cursor(stream, known)
+                cursor = self._cursor(stream, start_offset)
                 await cursor.skip_to(start)
             taken = await cursor.take(max_records, max_bytes, max(until - trio.current_time(), 0.0))
         except BaseException as error:
@@ -141,29 +141,29 @@ class DurableNative(Native):
 
     async def _check_beginning(self, stream: ServerStream) -> None:
         """Raise OFFSET_TRUNCATED if a beginning is gone whose offset is not known: the server does not say it."""
-        known = stream.offsets.behind(0)
-        left = await self._left(stream, known) if known else None
+        known_offsets = stream.offsets.behind(0)
+        left = await self._left(stream, known_offsets) if known_offsets else None
         if left is not None and left.position:
             raise fail(FailureCode.OFFSET_TRUNCATED, f"stream {stream.ref} was cut by its server", offset=left.position)
 
-    async def _left(self, stream: ServerStream, known: Sequence[KnownOffset]) -> Beginning | None:
+    async def _left(self, stream: ServerStream, known_offsets: Sequence[KnownOffset]) -> Beginning | None:
         counted = self._cursor(stream, KnownOffset(0, BEGINNING), notes=False)
-        return await find_beginning(counted, known, partial(self._cursor, stream))
+        return await find_beginning(counted, known_offsets, partial(self._cursor, stream))
 
     async def _take_left(self, stream: ServerStream, start: int, max_records: int, max_bytes: int) -> TakenRecords:
         """Take records of a stream whose server has removed the offset from which `start` is reached.
 
         Raises OFFSET_TRUNCATED as `scan`, if `start` is gone too, and STREAM_NOT_FOUND if no known offset is left.
         """
-        known = await self._known_left(stream, start)
+        known_offsets = await self._known_left(stream, start)
         try:
-            left = await self._left(stream, known)
+            left = await self._left(stream, known_offsets)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
                 raise
             reason = f"{self._requests.upstream.where}: the beginning of stream {stream.ref} is being removed"
             raise fail(FailureCode.UNAVAILABLE, reason) from None  # so it is read again
-        first = known[0].position if left is None else left.position
+        first = known_offsets[0].position if left is None else left.position
         if left is None or start < first:
             reason = f"stream {stream.ref} was cut by its server; position {first} is left"
             raise fail(FailureCode.OFFSET_TRUNCATED, reason, offset=first)
@@ -172,8 +172,8 @@ class DurableNative(Native):
 
     async def _known_left(self, stream: ServerStream, start: int) -> Sequence[KnownOffset]:
         """Return the known offsets beyond a position that are left, in order."""
-        known = stream.offsets.behind(stream.offsets.before(start).position)
-        for index, one in enumerate(known):
+        known_offsets = stream.offsets.behind(stream.offsets.before(start).position)
+        for index, one in enumerate(known_offsets):
             probe = self._cursor(stream, one)
             try:
                 await probe.take(1, 1, 0.0)
@@ -181,7 +181,7 @@ class DurableNative(Native):
                 if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
                     raise
             else:
-                return known[index:]
+                return known_offsets[index:]
             finally:
                 await probe.close()
         raise fail(FailureCode.STREAM_NOT_FOUND, f"no offset of stream {stream.ref} is left on its server")

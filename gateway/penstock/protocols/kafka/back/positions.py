@@ -85,8 +85,8 @@ class KafkaPositions:
 
     async def newest_spot(self, partition: TopicPartition) -> PartitionSpot:
         """Return the record with the largest timestamp: offset -1 and timestamp 0 if the partition has no records."""
-        found = await self._look_up(partition, _NEWEST)
-        return found._replace(timestamp=max(found.timestamp, 0))
+        spot = await self._look_up(partition, _NEWEST)
+        return spot._replace(timestamp=max(spot.timestamp, 0))
 
     async def newest(self, partition: TopicPartition) -> int:
         """Return the largest timestamp of the partition, in ms; 0 if it has no records."""
@@ -102,23 +102,23 @@ class KafkaPositions:
 
     async def first_at(self, partition: TopicPartition, timestamp: int) -> PartitionSpot | None:
         """Return the first record stamped at or after a time, None if there is none."""
-        found = await self._look_up(partition, timestamp)
-        return None if found.offset < 0 else found
+        spot = await self._look_up(partition, timestamp)
+        return None if spot.offset < 0 else spot
 
     async def record_id(self, partition: TopicPartition, offset: int, timestamp: int) -> RecordId:
         """Return the identifier of a record, or of the next one if it will have this timestamp."""
         first = self._firsts.get((partition, timestamp))
         if first is None or first > offset:
-            found = await self.first_at(partition, timestamp)
+            spot = await self.first_at(partition, timestamp)
             # Without that record, or if timestamps fall, this is the first that is known.
-            known = offset if found is None or found.timestamp != timestamp else min(found.offset, offset)
+            known = offset if spot is None or spot.timestamp != timestamp else min(spot.offset, offset)
             first = await self._remember(partition, timestamp, known)
         self._firsts.move_to_end((partition, timestamp))
         return RecordId(timestamp, offset - first)
 
-    async def _remember(self, partition: TopicPartition, timestamp: int, found: int) -> int:
-        """Return the offset of the first record ever stamped `timestamp`, and remember it; `found`: the first left."""
-        first = await self._trims.first(self._trimmed(partition), timestamp, found)
+    async def _remember(self, partition: TopicPartition, timestamp: int, offset: int) -> int:
+        """Return the offset of the first record ever stamped `timestamp`, and remember it; `offset`: the first left."""
+        first = await self._trims.first(self._trimmed(partition), timestamp, offset)
         self._firsts[partition, timestamp] = first
         while len(self._firsts) > _REMEMBERED:
             self._firsts.popitem(last=False)

@@ -50,43 +50,43 @@ class MetricsEndpoints:
 
     async def account(self, call: S2Call) -> None:
         """GET /v1/metrics"""
-        wanted, asked = decode_metrics_query(call.query(), AccountMetricSet, int(time.time()))
+        wanted, query = decode_metrics_query(call.query(), AccountMetricSet, int(time.time()))
         if wanted is AccountMetricSet.ACTIVE_BASINS:
-            basins = await self._ask(ListActiveBasins(asked.start, asked.end), [])
+            basins = await self._ask(ListActiveBasins(query.start, query.end), [])
             body = encode_label("active_basins", basins)
         elif wanted is AccountMetricSet.ACCOUNT_OPS:
-            body = await self._accumulated("", UsageKind.OPERATIONS, _OPERATIONS, (), asked)
+            body = await self._accumulated("", UsageKind.OPERATIONS, _OPERATIONS, (), query)
         else:
-            body = encode_accumulations({"total": []}, "usd", asked.interval)  # nothing is billed
+            body = encode_accumulations({"total": []}, "usd", query.interval)  # nothing is billed
         await call.respond(200, body, JSON)
 
     async def basin(self, call: S2Call) -> None:
         """GET /v1/metrics/{basin}"""
         basin = call.basin()
-        wanted, asked = decode_metrics_query(call.query(), BasinMetricSet, int(time.time()))
+        wanted, query = decode_metrics_query(call.query(), BasinMetricSet, int(time.time()))
         if wanted is BasinMetricSet.STORAGE:
-            body = await self._storage(StreamRef(basin, ""), asked)
+            body = await self._storage(StreamRef(basin, ""), query)
         else:
-            body = await self._accumulated(basin, *_KINDS[wanted], asked)
+            body = await self._accumulated(basin, *_KINDS[wanted], query)
         await call.respond(200, body, JSON)
 
     async def stream(self, call: S2Call) -> None:
         """GET /v1/metrics/{basin}/{stream}"""
-        _, asked = decode_metrics_query(call.query(), StreamMetricSet, int(time.time()))
-        body = await self._storage(CLIENT.get().place(call.stream()), asked)
+        _, query = decode_metrics_query(call.query(), StreamMetricSet, int(time.time()))
+        body = await self._storage(CLIENT.get().place(call.stream()), query)
         await call.respond(200, body, JSON)
 
     async def _accumulated(
-        self, basin: str, kind: UsageKind, unit: str, names: tuple[str, ...], asked: MetricsRequest
+        self, basin: str, kind: UsageKind, unit: str, names: tuple[str, ...], query: MetricsRequest
     ) -> bytes:
-        operation = GetUsage(basin, kind, asked.start, asked.end, asked.seconds)
+        operation = GetUsage(basin, kind, query.start, query.end, query.seconds)
         found: dict[str, Points] = dict.fromkeys(names, ())
         found.update(await self._ask(operation, {}))
         series = {name or kind.value: points for name, points in found.items()}
-        return encode_accumulations(series, unit, asked.interval)
+        return encode_accumulations(series, unit, query.interval)
 
-    async def _storage(self, stream: StreamRef, asked: MetricsRequest) -> bytes:
-        points = await self._ask(GetStorage(stream, asked.start, asked.end, asked.seconds), ())
+    async def _storage(self, stream: StreamRef, query: MetricsRequest) -> bytes:
+        points = await self._ask(GetStorage(stream, query.start, query.end, query.seconds), ())
         return encode_gauge("storage", _BYTES, points)
 
     async def _ask(self, operation: Operation[R], otherwise: R) -> R:

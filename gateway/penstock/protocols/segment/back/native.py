@@ -57,15 +57,15 @@ class SegmentNative(Native):
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Capabilities by dialect and loss policy; see `Native.capabilities`. The draft has no conditions."""
-        found = {Capability.TRIM, Capability.FOLLOW, Capability.LOCATE}
+        capabilities = {Capability.TRIM, Capability.FOLLOW, Capability.LOCATE}
         loss = self._settings.loss
         if self._settings.dialect is Dialect.RELEASED:
-            found.add(Capability.MATCH_SEQ_NUM)
+            capabilities.add(Capability.MATCH_SEQ_NUM)
         if loss.headers is Loss.ENVELOPE:
-            found.add(Capability.HEADERS)
+            capabilities.add(Capability.HEADERS)
         if loss.empty_body is Loss.ENVELOPE or self._settings.keep_empty:
-            found.add(Capability.EMPTY_BODIES)
-        return frozenset(found)
+            capabilities.add(Capability.EMPTY_BODIES)
+        return frozenset(capabilities)
 
     @property
     def has_byte_offsets(self) -> bool:
@@ -105,17 +105,19 @@ class SegmentNative(Native):
         missing = 0
         while True:
             patience = max(0.0, until - trio.current_time())
-            found = await self._read(segment, stream, offset + len(held), max(size, missing), patience)
-            held += found.data
+            segment_bytes = await self._read(segment, stream, offset + len(held), max(size, missing), patience)
+            held += segment_bytes.data
             scanned, missing = self._records(stream, held, offset, bounds)
             assert scanned.offsets is not None, "segments have them"
             whole = scanned.offsets[-1] == offset + len(held)
-            scanned = replace(scanned, at_tail=found.at_tail and not found.data, end=found.end and whole)
+            scanned = replace(
+                scanned, at_tail=segment_bytes.at_tail and not segment_bytes.data, end=segment_bytes.end and whole
+            )
             if scanned.bodies:
                 return scanned
-            if found.end and not whole:
+            if segment_bytes.end and not whole:
                 raise self._no_events(stream, "the end of a sealed segment within an event", offset)
-            if found.end or not found.data:
+            if segment_bytes.end or not segment_bytes.data:
                 return scanned
 
     async def _read(self, segment: str, stream: StreamRef, offset: int, size: int, wait: float) -> SegmentBytes:
@@ -123,24 +125,24 @@ class SegmentNative(Native):
 
         Raises STREAM_NOT_FOUND if the segment is shorter than before, and so another one of the same name.
         """
-        found = await self._reader.read(segment, offset, size, wait)
-        if not found.data and not found.end and found.length is None:
-            found = await self._reader.read(segment, offset, size, 0.0)
-        if found.length is not None and found.length < offset:
-            where = self._settings.upstream.where
-            message = f"{where}: stream {stream} had bytes up to {offset} and ends at {found.length}: it is another one"
+        segment_bytes = await self._reader.read(segment, offset, size, wait)
+        if not segment_bytes.data and not segment_bytes.end and segment_bytes.length is None:
+            segment_bytes = await self._reader.read(segment, offset, size, 0.0)
+        if segment_bytes.length is not None and segment_bytes.length < offset:
+            reason = f"stream {stream} had bytes up to {offset} and ends at {segment_bytes.length}: it is another one"
+            message = f"{self._settings.upstream.where}: {reason}"
             raise fail(FailureCode.STREAM_NOT_FOUND, message)
-        return found
+        return segment_bytes
 
     def _records(self, stream: StreamRef, held: bytearray, offset: int, bounds: tuple[int, int]) -> tuple[Scanned, int]:
         """Return the records in bytes from `offset` on, and the number of bytes that the next one lacks."""
         most = self._settings.max_event_bytes
         try:
-            found = take_records(held, offset, count=bounds[0], size=bounds[1], max_body=MAX_BODY, max_event=most)
+            taken = take_records(held, offset, count=bounds[0], size=bounds[1], max_body=MAX_BODY, max_event=most)
         except NoEvent as error:
             raise self._no_events(stream, str(error), error.offset) from None
-        bodies, headers = to_records(found.bodies, self._settings.loss)
-        return Scanned(bodies, headers, offsets=found.offsets, inner=frozenset(found.inner)), found.missing
+        bodies, headers = to_records(taken.bodies, self._settings.loss)
+        return Scanned(bodies, headers, offsets=taken.offsets, inner=frozenset(taken.inner)), taken.missing
 
     def _no_events(self, stream: StreamRef, what: str, offset: int) -> OperationFailed:
         where = self._settings.upstream.where

@@ -87,9 +87,9 @@ class StoreReader:
         Raises OperationFailed: STREAM_NOT_FOUND, OFFSET_TRUNCATED, INVALID for an offset beyond a sealed segment's end.
         """
         if offset < self._known.get(segment, 0):
-            found = await self._read_now(segment, offset, size)
-            if found is not None:
-                return found
+            segment_bytes = await self._read_now(segment, offset, size)
+            if segment_bytes is not None:
+                return segment_bytes
         if wait > 0:
             return await self._wait(segment, offset, size, wait)
         return await self._look(segment, offset, size)
@@ -99,9 +99,9 @@ class StoreReader:
         info = await self.info(segment)
         self._check_start(segment, offset, info)
         if offset < info.length:
-            found = await self._read_now(segment, offset, size)
-            if found is not None:
-                return found
+            segment_bytes = await self._read_now(segment, offset, size)
+            if segment_bytes is not None:
+                return segment_bytes
         if info.sealed and offset > info.length:
             raise fail(FailureCode.INVALID, f"segment {segment} is sealed and ends at {info.length}, not at {offset}")
         return SegmentBytes(b"", at_tail=True, end=info.sealed, length=info.length)
@@ -125,8 +125,8 @@ class StoreReader:
             if error.failure.code is FailureCode.STREAM_SEALED or error.failure.code is FailureCode.UPSTREAM_TIMEOUT:
                 return None
             raise
-        found = self._found(reply, segment, offset)
-        return found if found.data or found.end else None
+        segment_bytes = self._found(reply, segment, offset)
+        return segment_bytes if segment_bytes.data or segment_bytes.end else None
 
     async def _check_draft(self, segment: str, offset: int, failure: Failure) -> None:
         """Raise OFFSET_TRUNCATED if that is why a read was refused; in the draft a refusal closes the connection."""
@@ -171,10 +171,10 @@ class StoreReader:
             raise OperationFailed(parked.failure)
         if parked.found is None:
             return SegmentBytes(b"", at_tail=True, end=False)
-        found = parked.found
-        if len(found.data) > size:
-            return SegmentBytes(found.data[:size], at_tail=False, end=False)
-        return found
+        segment_bytes = parked.found
+        if len(segment_bytes.data) > size:
+            return SegmentBytes(segment_bytes.data[:size], at_tail=False, end=False)
+        return segment_bytes
 
     def _park(self, segment: str, offset: int, size: int) -> _Parked:
         if len(self._parked) >= _MOST_PARKED:
@@ -217,9 +217,9 @@ class StoreReader:
                 await trio.sleep(_PAUSE)
                 continue
             trouble = None
-            found = self._found(reply, segment, offset)
-            if found.data or found.end:
-                return found
+            segment_bytes = self._found(reply, segment, offset)
+            if segment_bytes.data or segment_bytes.end:
+                return segment_bytes
             if not parked.waiting:
                 return None
             if trio.current_time() - asked < _SHORTEST_PARK:
