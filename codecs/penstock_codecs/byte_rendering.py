@@ -110,9 +110,9 @@ def render_slice(
             continue
         if mark.offset >= end > offset:
             break
-        found = next((feature for feature in mark.features if feature in refuse), None)
-        if found is not None:
-            refused, end = RefusedRecord(mark.seq_num, found, mark.end_offset), max(mark.offset, offset)
+        feature_refused = next((feature for feature in mark.features if feature in refuse), None)
+        if feature_refused is not None:
+            refused, end = RefusedRecord(mark.seq_num, feature_refused, mark.end_offset), max(mark.offset, offset)
             break
         if mark.offset >= offset:
             dropped.update(mark.left_out)

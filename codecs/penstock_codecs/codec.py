@@ -135,5 +135,5 @@ def installed_codecs() -> dict[str, CodecPlugin]:
 def installed_encoding(name: str) -> RecordEncoding | None:
     """Return the encoding of this name; None if no installed codec has it. Other codecs are not loaded."""
     plugin = name.partition(".")[0]
-    found = installed(ENTRY_POINT_GROUP, CodecPlugin, only=plugin).get(plugin)
-    return None if found is None else next((encoding for encoding in found.encodings if encoding.name == name), None)
+    codec = installed(ENTRY_POINT_GROUP, CodecPlugin, only=plugin).get(plugin)
+    return None if codec is None else next((encoding for encoding in codec.encodings if encoding.name == name), None)

@@ -90,12 +90,12 @@ def _translated(pattern: str, *, unicode: bool, ends: bool) -> str:
     out: list[str] = []
     at = 0
     while at < len(pattern):
-        found = _TOKEN.match(pattern, at)
-        assert found is not None, "any character is plain"
-        kind, token = found.lastgroup or "", found[0]
+        match = _TOKEN.match(pattern, at)
+        assert match is not None, "any character is plain"
+        kind, token = match.lastgroup or "", match[0]
         if kind in _LACKING:
             raise _Lacking(f"{kind.replace('_', ' ')} {token} at character {at + 1}")
-        at = found.end()
+        at = match.end()
         if kind == "set":
             out.append("[^" if token.startswith("[^") else "[")
             at = _set(pattern, at, out, token.endswith("]"), unicode=unicode)
@@ -116,16 +116,16 @@ def _set(pattern: str, at: int, out: list[str], closes: bool, *, unicode: bool) 
     if closes:
         out.append(r"\]")
     while True:
-        found = _IN_SET.match(pattern, at)
-        assert found is not None, "Python takes the pattern"
-        at = found.end()
-        token = found[0]
-        if found.lastgroup == "close":
+        match = _IN_SET.match(pattern, at)
+        assert match is not None, "Python takes the pattern"
+        at = match.end()
+        token = match[0]
+        if match.lastgroup == "close":
             out.append("]")
             return at
         if token == "[":
             out.append(r"\[")
-        elif found.lastgroup == "escape":
+        elif match.lastgroup == "escape":
             out.append(_escape(token, at, unicode=unicode, in_set=True))
         else:
             out.append(token)

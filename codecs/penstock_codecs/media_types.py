@@ -17,6 +17,6 @@ _TYPE: Final = re.compile(rf"({_TOKEN}/{_TOKEN})[ \t]*(;[\t -~]*)?")
 
 def essence(content_type: str) -> str:
     """Return the type and subtype in lower case (RFC 9110, 8.3.1). Raises BAD_HEADER if it is not a content type."""
-    if (found := _TYPE.fullmatch(content_type.strip())) is None:
+    if (match := _TYPE.fullmatch(content_type.strip())) is None:
         raise fail(FailureCode.BAD_HEADER, f"content-type: {content_type!r:.80} is not a media type")
-    return found[1].lower()
+    return match[1].lower()

@@ -99,10 +99,10 @@ class RecordId(NamedTuple):
     def parse(cls, text: bytes) -> Self | None:
         """Parse `<ms>-<seq>`, both unsigned 64-bit; leading zeros are accepted (S3P fact sheet 3, item 18). None if
         malformed."""
-        found = _RECORD_ID.fullmatch(text)
-        if found is None:
+        match = _RECORD_ID.fullmatch(text)
+        if match is None:
             return None
-        ms, seq = int(found[1]), int(found[2])
+        ms, seq = int(match[1]), int(match[2])
         return cls(ms, seq) if ms <= U64_MAX and seq <= U64_MAX else None
 
     def __str__(self) -> str:
@@ -450,7 +450,7 @@ class RecordBatch:
 
     def encoded(self, key: object, encode: Callable[[RecordBatch], bytes]) -> bytes:
         """Return `encode(self)`, computed once per key: a thousand followers of one stream share one encoding."""
-        found = self._encoded.get(key)
-        if found is None:
-            found = self._encoded[key] = encode(self)
-        return found
+        encoding = self._encoded.get(key)
+        if encoding is None:
+            encoding = self._encoded[key] = encode(self)
+        return encoding

@@ -23,17 +23,17 @@ def installed(group: str, kind: type[P], *, only: str | None = None) -> dict[str
     Raises TypeError, naming the entry point, if one is not of that type, and ValueError if two installed distributions
     use one name.
     """
-    found: dict[str, P] = {}
+    plugins: dict[str, P] = {}
     for entry in _entries(group):
         if only not in (None, entry.name):
             continue
-        if entry.name in found:
+        if entry.name in plugins:
             raise ValueError(f"two installed distributions register {entry.name!r} in {group}")
         plugin = entry.load()
         if not isinstance(plugin, kind):
             raise TypeError(f"entry point {entry.name} = {entry.value} in {group} is not a {kind.__name__}")
-        found[entry.name] = plugin
-    return found
+        plugins[entry.name] = plugin
+    return plugins
 
 
 def installed_names(group: str) -> list[str]:

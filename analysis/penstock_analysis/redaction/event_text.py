@@ -49,7 +49,7 @@ def _around(text: bytes, lines: list[tuple[int, int]], leaves: Leaves) -> list[E
     for start, end in lines:
         rest[start:end] = b"\n" * (end - start)
     return [
-        Edit(first + found.start(), stars(len(found[0])))
+        Edit(first + match.start(), stars(len(match[0])))
         for first, last in leaves.patterns.spans(bytes(rest))
-        for found in re.finditer(rb"[^\r\n:]+", bytes(rest[first:last]))
+        for match in re.finditer(rb"[^\r\n:]+", bytes(rest[first:last]))
     ]

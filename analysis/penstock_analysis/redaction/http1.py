@@ -103,13 +103,13 @@ def _chunks(flow: Flow, secrets: Secrets, content: Content | None) -> Parser:
     while True:
         raw = yield from flow.line(_MAX_LINE)
         line = raw.rstrip(b"\r\n")
-        found = _SIZE_LINE.fullmatch(line)
-        if found is None:
+        match = _SIZE_LINE.fullmatch(line)
+        if match is None:
             raise NotUnderstood
-        for start, end in secrets.patterns.spans(found[2] or b""):
-            flow.blank(flow.at + found.start(2) + start, flow.at + found.start(2) + end)
+        for start, end in secrets.patterns.spans(match[2] or b""):
+            flow.blank(flow.at + match.start(2) + start, flow.at + match.start(2) + end)
         flow.at += len(raw)
-        size = int(found[1], 16)
+        size = int(match[1], 16)
         if not size:
             yield from _read_fields(flow, secrets)
             return
@@ -129,17 +129,17 @@ def _first_line(flow: Flow, secrets: Secrets, pattern: re.Pattern[bytes]) -> Gen
         raw = yield from flow.line(_MAX_LINE)
         line = raw.rstrip(b"\r\n")
         if line:
-            found = pattern.fullmatch(line)
-            if found is None:
+            match = pattern.fullmatch(line)
+            if match is None:
                 raise NotUnderstood
-            low, high = found.span(2)
+            low, high = match.span(2)
             target = line[low:high]
             spans = secrets.in_target(target) + secrets.matches_in_url(target)
-            if found[1].upper() == b"CONNECT" and b"@" in target:
+            if match[1].upper() == b"CONNECT" and b"@" in target:
                 spans.append((0, target.rindex(b"@")))
             _blank(flow, [(low + start, low + end) for start, end in spans])
             flow.at += len(raw)
-            return found
+            return match
         flow.at += len(raw)
 
 

@@ -98,7 +98,7 @@ class UnknownBytes(Content):
             if not self._left:
                 self._mode = ""
             return end
-        if self._mode == "amid" and (found := _CONTROL.search(text, at)) is not None and found[0] not in b"\r\n":
+        if self._mode == "amid" and (match := _CONTROL.search(text, at)) is not None and match[0] not in b"\r\n":
             self._mode, self._left = "field", _MOST_AMID
             return at
         if self._mode == "cr":  # alone it ends no line: some take it for a part of the value

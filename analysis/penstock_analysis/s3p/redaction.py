@@ -35,10 +35,10 @@ def _items(flow: Flow, leaves: Leaves) -> Parser:
         yield from flow.skip(FOR_EVER)
     while True:
         line = yield from flow.line(_MOST_LINE)
-        found = _LINE.fullmatch(line)
-        if found is None:
+        match = _LINE.fullmatch(line)
+        if match is None:
             raise NotUnderstood
-        kind, said = found.groups()
+        kind, said = match.groups()
         if kind in b"$*:":
             if not re.fullmatch(rb"-?[0-9]{1,20}", said):
                 raise NotUnderstood

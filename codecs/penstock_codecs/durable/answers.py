@@ -67,15 +67,15 @@ class AppendAnswer(Struct, frozen=True):
 
 def append_headers(request: AppendRequest) -> list[tuple[str, str]]:
     """Return the headers of a POST (5.2)."""
-    found = [] if request.content_type is None else [("content-type", request.content_type)]
+    headers = [] if request.content_type is None else [("content-type", request.content_type)]
     if request.closed:
-        found.append((CLOSED, "true"))
+        headers.append((CLOSED, "true"))
     if (producer := request.producer) is not None:
         numbers = [("producer-epoch", str(producer.epoch)), ("producer-seq", str(producer.seq))]
-        found += [("producer-id", producer.id), *numbers]
+        headers += [("producer-id", producer.id), *numbers]
     if request.seq is not None:
-        found.append(("stream-seq", request.seq))
-    return found
+        headers.append(("stream-seq", request.seq))
+    return headers
 
 
 def read_query(offset: str, live: LiveMode | None = None, cursor: str | None = None) -> str:

@@ -120,11 +120,11 @@ class JsonMessageReader:
     def _step(self) -> bool:
         """Look at the next byte with a meaning. Returns False if it has not come."""
         held = self._held
-        found = (_IN_STRING if self._in_string else _STRUCTURE).search(held, self._seen)
-        if found is None:
+        match = (_IN_STRING if self._in_string else _STRUCTURE).search(held, self._seen)
+        if match is None:
             self._seen = len(held)
             return False
-        at, what = found.start(), found[0]
+        at, what = match.start(), match[0]
         if what == b"\\":
             whole = at + 1 < len(held)
             self._seen = at + 2 if whole else at

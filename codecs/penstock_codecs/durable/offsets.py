@@ -54,6 +54,6 @@ def parse_offset(text: str) -> int | Sentinel:
     """Return the sequence number of an offset, or the sentinel. Raises BAD_QUERY for any other text."""
     if (sentinel := _SENTINELS.get(text)) is not None:
         return sentinel
-    if (found := _OFFSET.fullmatch(text)) is None:
+    if (match := _OFFSET.fullmatch(text)) is None:
         raise fail(FailureCode.BAD_QUERY, f"{text!r:.80} is not an offset of this server")
-    return int(found[1])
+    return int(match[1])

@@ -237,11 +237,11 @@ def _integer(name: str, text: str, most: int) -> int:
 def _milliseconds(name: str, text: str) -> int:
     if _TIMESTAMP.fullmatch(text) is not None:
         try:
-            found = datetime.fromisoformat(text.upper())
+            moment = datetime.fromisoformat(text.upper())
         except ValueError:
             pass
         else:
-            since = found - datetime(1970, 1, 1, tzinfo=UTC)
+            since = moment - datetime(1970, 1, 1, tzinfo=UTC)
             return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
     raise _bad(name, f"expected a time such as 2030-01-31T12:00:00Z (RFC 3339), got {text!r:.80}")
 

@@ -54,9 +54,9 @@ def error_in(fields: Iterable[tuple[str, str]]) -> GrpcError | None:
 
     A status that is missing or not a number is an error too, UNKNOWN.
     """
-    found = dict(fields)
-    status = found.get("grpc-status", "")
-    message = _decoded(found.get("grpc-message", ""))
+    values = dict(fields)
+    status = values.get("grpc-status", "")
+    message = _decoded(values.get("grpc-message", ""))
     if not status.isascii() or not status.isdigit():
         return GrpcError(Code.UNKNOWN, message or "the call ended without a status")
     try:
@@ -73,5 +73,5 @@ def failure_code(code: Code) -> FailureCode:
 
 def _decoded(text: str) -> str:
     """Undo the percent encoding of a message; leave invalid escapes as they are."""
-    data = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), text.encode("latin-1", "replace"))
+    data = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text.encode("latin-1", "replace"))
     return data.decode("utf-8", "replace")

@@ -21,7 +21,7 @@ def accepts_content_type(value: str | None) -> bool:
 
 def timeout_seconds(value: str) -> float:
     """Return the value of grpc-timeout, in seconds. Raises GrpcError."""
-    found = _TIMEOUT.fullmatch(value)
-    if found is None:
+    match = _TIMEOUT.fullmatch(value)
+    if match is None:
         raise GrpcError(Code.INTERNAL, f"grpc-timeout {value[:50]!r} is not up to 8 digits and one of H, M, S, m, u, n")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]

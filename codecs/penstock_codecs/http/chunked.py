@@ -97,15 +97,15 @@ class ChunkLines:
         elif self._in_trailers:
             self._trailer(line)
         else:
-            found = _SIZE_LINE.fullmatch(line)
-            if found is None:
+            match = _SIZE_LINE.fullmatch(line)
+            if match is None:
                 raise ChunkError(
                     f"malformed chunk header: {line[:20]!r}",
                     "a chunk begins with its size, in a line of its own",
                     line,
                     len(line) - len(line.lstrip(_HEX)),
                 )
-            self._begin_chunk(found[1])
+            self._begin_chunk(match[1])
 
     def _begin_chunk(self, size: bytes) -> None:
         self._behind_data = False
@@ -117,15 +117,15 @@ class ChunkLines:
             self._complete = True
             return
         self._trailer_bytes += len(line)
-        found = _TRAILER.fullmatch(line)
-        if found is None or self._trailer_bytes > self._most:
+        match = _TRAILER.fullmatch(line)
+        if match is None or self._trailer_bytes > self._most:
             raise ChunkError(
                 "malformed or oversized trailers",
                 "trailers are fields, and not longer than a head",
                 line,
                 section="7.1.2",
             )
-        self._trailers.append((found[1].decode("ascii").lower(), found[2].strip(b" \t").decode("latin-1")))
+        self._trailers.append((match[1].decode("ascii").lower(), match[2].strip(b" \t").decode("latin-1")))
 
 
 class ChunkedBody(ChunkLines):

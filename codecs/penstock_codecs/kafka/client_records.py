@@ -89,12 +89,12 @@ def read_fetched(
     """
     pending = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
     skipped: set[int] = set()  # producers whose transaction was aborted
-    found = FetchedRecords([], start)
+    fetched = FetchedRecords([], start)
     records = size = 0
     for begin, stop in whole_batches(data):
         if records >= _TOGETHER_RECORDS or size >= _TOGETHER_BYTES:
             break
-        batch = read_batch(data[begin:stop], begin, max_bytes=max_bytes, start=found.next_offset)
+        batch = read_batch(data[begin:stop], begin, max_bytes=max_bytes, start=fetched.next_offset)
         records, size = records + len(batch), size + batch.decompressed
         end = min(batch.next_offset, LARGEST)
         dense = batch.dense and end == batch.next_offset
@@ -108,15 +108,15 @@ def read_fetched(
                 skipped.discard(batch.producer_id)
         elif not (batch.transactional and batch.producer_id in skipped):
             try:
-                _add(found.runs, batch)
+                _add(fetched.runs, batch)
             except OperationFailed:
-                if not found.runs:
+                if not fetched.runs:
                     raise
                 break
-        found = found._replace(next_offset=max(found.next_offset, batch.next_offset))
+        fetched = fetched._replace(next_offset=max(fetched.next_offset, batch.next_offset))
         if batch.next_offset <= batch.base_offset + header_of(batch.data).last:  # a part: the rest is asked for again
             break
-    return found
+    return fetched
 
 
 def _add(runs: list[FetchedRun], batch: KafkaBatch) -> None:

@@ -123,17 +123,17 @@ def as_producer(payload: bytes, producer_id: int, producer_epoch: int, base_sequ
 def leading(pieces: Sequence[bytes], max_bytes: int, *, least: int) -> tuple[list[bytes], int]:
     """Return the first batches in `pieces` that have at most `max_bytes` together, but at least `least` of them, and
     how many records these have. Pieces of which all batches are wanted are not copied."""
-    found: list[bytes] = []
+    leading_pieces: list[bytes] = []
     batches = records = 0
     for piece in pieces:
         for start, end in whole_batches(piece):
             max_bytes -= end - start
             if max_bytes < 0 and batches >= least:
-                return ([*found, piece[:start]] if start else found), records
+                return ([*leading_pieces, piece[:start]] if start else leading_pieces), records
             batches += 1
             records += count_of(piece, start)
-        found.append(piece)
-    return found, records
+        leading_pieces.append(piece)
+    return leading_pieces, records
 
 
 def kept_in(records: RecordBatch, *, zstd: bool) -> Sequence[bytes] | None:

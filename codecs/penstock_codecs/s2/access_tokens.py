@@ -219,10 +219,10 @@ def utc_time(text: str) -> str:
 
     Raises ValueError if it is no such time, has more than 9 digits of a second, or is outside the years 1 to 9999.
     """
-    found = _TIME.fullmatch(text)
-    if found is None:
+    match = _TIME.fullmatch(text)
+    if match is None:
         raise ValueError("a time has a date, a time of day and its offset from UTC, as in 2030-01-01T00:00:00Z")
-    day, time, fraction, offset = found.groups(default="")
+    day, time, fraction, offset = match.groups(default="")
     try:
         moment = datetime.fromisoformat(f"{day}T{time}{offset.upper()}").astimezone(UTC)
     except OverflowError:

@@ -42,10 +42,10 @@ def parse_format(
     """
     if value is None:
         return default
-    found = spellings.get(value.strip())
-    if found is None:
+    record_format = spellings.get(value.strip())
+    if record_format is None:
         raise invalid_header("s2-format", f"{value!r} is not one of {', '.join(spellings)}")
-    return found
+    return record_format
 
 
 # pybase64, then msgspec or orjson on str. Measured, CPU us per record of 100 B / 1 KiB / 16 KiB: decoding so 0.35 /

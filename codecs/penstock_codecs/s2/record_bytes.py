@@ -214,7 +214,7 @@ def uniform_records(data: bytes) -> Columns | None:
         for at in some:
             column = data[at::stride]
             changes |= int.from_bytes(column[:-1], "little") ^ int.from_bytes(column[1:], "little")
-        starts = [0, *[found.end() for found in _CHANGED.finditer(changes.to_bytes(count - 1, "little"))]]
+        starts = [0, *[match.end() for match in _CHANGED.finditer(changes.to_bytes(count - 1, "little"))]]
         if len(starts) > count // _FEW:
             return None
         timestamps = []

@@ -62,14 +62,14 @@ def _excerpt(pieces: Sequence[Buffer], at: int) -> bytes:
     """Return the bytes at an offset: fewer than 24 at the end."""
     if len(pieces) == 1:
         return bytes(pieces[0][at : at + _HEAD_BYTES])
-    found = b""
+    excerpt = b""
     for piece in pieces:
         if at < len(piece):
-            found += piece[at : at + _HEAD_BYTES - len(found)]
-            if len(found) == _HEAD_BYTES:
+            excerpt += piece[at : at + _HEAD_BYTES - len(excerpt)]
+            if len(excerpt) == _HEAD_BYTES:
                 break
         at = max(at - len(piece), 0)
-    return found
+    return excerpt
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -54,8 +54,8 @@ def parse_command(headers: Headers, body: bytes) -> Fence | TrimTo | None:
 
 def trim_points(append: Append) -> list[int]:
     """Return the sequence numbers of the `trim` commands in an append that `validate_append` accepts."""
-    found = (parse_command(headers, append.bodies[index]) for index, headers in append.headers.items())
-    return [command.seq_num for command in found if isinstance(command, TrimTo)]
+    commands = (parse_command(headers, append.bodies[index]) for index, headers in append.headers.items())
+    return [command.seq_num for command in commands if isinstance(command, TrimTo)]
 
 
 def validate_append(append: Append) -> None:

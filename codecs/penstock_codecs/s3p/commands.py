@@ -23,17 +23,17 @@ Option = Callable[[InputBuffer, S3PLimits, bytes], Any]
 
 
 def _id(source: InputBuffer, _limits: S3PLimits, value: bytes) -> Any:
-    found = parse_ms(value)
-    if found is None:
+    milliseconds = parse_ms(value)
+    if milliseconds is None:
         raise source.bad_format(f"ID '{printable(value)}' is not an unsigned 64-bit integer")
-    return found
+    return milliseconds
 
 
 def _min_id(source: InputBuffer, _limits: S3PLimits, value: bytes) -> Any:
-    found = RecordId.parse(value)
-    if found is None:
+    record_id = RecordId.parse(value)
+    if record_id is None:
         raise source.bad_format(f"MIN_ID '{printable(value)}' is not <ms>-<seq> of unsigned 64-bit integers")
-    return found
+    return record_id
 
 
 def _count(source: InputBuffer, limits: S3PLimits, value: bytes) -> Any:
@@ -45,12 +45,12 @@ def _block(source: InputBuffer, limits: S3PLimits, value: bytes) -> Any:
 
 
 def _within(source: InputBuffer, key: str, value: bytes, least: int, most: int) -> int:
-    found = parse_integer(value)
-    if found is None:
+    number = parse_integer(value)
+    if number is None:
         raise source.bad_format(f"{key} '{printable(value)}' is not a decimal integer")
-    if not least <= found <= most:
+    if not least <= number <= most:
         raise source.over_limit(f"{key} {printable(value)} is not in the range {least} to {most}")
-    return found
+    return number
 
 
 class Schema(NamedTuple):

@@ -46,7 +46,7 @@ class S3PFault(Exception):
 
 def one_line(text: str) -> str:
     """Return `text` with everything but printable ASCII escaped, so that it cannot end an error line early."""
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def error_reply(failure: Failure) -> ErrorReply:

@@ -50,10 +50,10 @@ def parse_replies(
 def _line(source: InputBuffer, line: bytes) -> Reply:
     if line == b"+OK":
         return Ok()
-    found = _ERROR.fullmatch(line)
-    if found is None:
+    match = _ERROR.fullmatch(line)
+    if match is None:
         raise source.bad_format(f"'{printable(line)}' is neither +OK nor an error of printable ASCII")
-    return ErrorReply(found[1].decode("ascii"), (found[2] or b"").decode("ascii"))
+    return ErrorReply(match[1].decode("ascii"), (match[2] or b"").decode("ascii"))
 
 
 def _found(source: InputBuffer, limits: S3PLimits, max_reply_bytes: int) -> Generator[Pull, None, Records]:

@@ -27,10 +27,10 @@ def parse_integer(text: bytes) -> int | None:
 
     A number outside the unsigned 64-bit range gives some other number outside of it.
     """
-    found = _INTEGER.fullmatch(text)
-    if found is None:
+    match = _INTEGER.fullmatch(text)
+    if match is None:
         return None
-    return -_number(found[2]) if found[1] else _number(found[2])
+    return -_number(match[2]) if match[1] else _number(match[2])
 
 
 def _number(digits: bytes) -> int:

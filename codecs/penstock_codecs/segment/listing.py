@@ -95,8 +95,8 @@ class _Segment:
         left = min(self._block_end, len(self._data)) - at
         if left <= 0:
             return 0
-        found = _ZEROS.match(self._data, at, at + left)
-        zeros = 0 if found is None else len(found[0])
+        match = _ZEROS.match(self._data, at, at + left)
+        zeros = 0 if match is None else len(match[0])
         if zeros < left:
             zeros -= zeros % HEADER_BYTES
         return 0 if zeros == HEADER_BYTES else zeros

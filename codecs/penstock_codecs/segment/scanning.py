@@ -45,14 +45,14 @@ def take_records(
     An event with more than `max_body` bytes becomes pieces of `max_body` bytes, including its header, which are all
     returned together. Raises NoEvent if the first bytes are not an event; later, returns the records before such bytes.
     """
-    found = ScannedRecords()
+    scanned = ScannedRecords()
     block = bytes(data)
     at, end = 0, len(block)
-    bodies, offsets, header = found.bodies, found.offsets, _TYPE_AND_LENGTH.unpack_from
+    bodies, offsets, header = scanned.bodies, scanned.offsets, _TYPE_AND_LENGTH.unpack_from
     while len(bodies) < count and (not bodies or at < size):
         start = at + EVENT_HEADER_BYTES
         if start > end:
-            found.missing = start - end
+            scanned.missing = start - end
             break
         (length,) = header(block, at)
         if length > max_body:
@@ -64,16 +64,16 @@ def take_records(
                 break
         after = start + length
         if after > end:
-            found.missing = after - end
+            scanned.missing = after - end
             break
         if length <= max_body:
             offsets.append(offset + at)
             bodies.append(block[start:after])
         else:
-            _add_pieces(found, block, (at, after), offset, max_body)
+            _add_pieces(scanned, block, (at, after), offset, max_body)
         at = after
     offsets.append(offset + at)
-    return found
+    return scanned
 
 
 def _problem(kind: int, length: int, max_event: int) -> str | None:
@@ -84,10 +84,10 @@ def _problem(kind: int, length: int, max_event: int) -> str | None:
     return None
 
 
-def _add_pieces(found: ScannedRecords, block: bytes, span: tuple[int, int], offset: int, max_body: int) -> None:
+def _add_pieces(scanned: ScannedRecords, block: bytes, span: tuple[int, int], offset: int, max_body: int) -> None:
     start, after = span
     for piece in range(start, after, max_body):
         if piece > start:
-            found.inner.add(len(found.bodies))
-        found.offsets.append(offset + piece)
-        found.bodies.append(block[piece : min(piece + max_body, after)])
+            scanned.inner.add(len(scanned.bodies))
+        scanned.offsets.append(offset + piece)
+        scanned.bodies.append(block[piece : min(piece + max_body, after)])

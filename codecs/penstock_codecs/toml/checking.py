@@ -68,11 +68,11 @@ def _problems(struct: type[msgspec.Struct], table: Any, path: str) -> Iterator[s
     if not isinstance(table, dict):
         yield f"at {path}: expected a table, got {_kind(table)}"
         return
-    found = False
+    has_problems = False
     for problem in _members(struct, table, path):
-        found = True
+        has_problems = True
         yield problem
-    if not found:
+    if not has_problems:
         try:
             msgspec.convert(table, struct)
         except msgspec.ValidationError as error:

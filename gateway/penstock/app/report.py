@@ -212,14 +212,14 @@ def _back_side(table: BackTable | None) -> BackSide:
 def _planned(front: FrontSide, back: BackSide, permissions: Collection[str]) -> Iterator[str]:
     """Yield lines on how clients' appends and reads are carried, as far as their permissions allow them, and on what is
     guaranteed."""
-    found = plan_losses(front, back)
-    for way, items in (("appends", found.appends), ("reads", found.reads)):
+    plan = plan_losses(front, back)
+    for way, items in (("appends", plan.appends), ("reads", plan.reads)):
         if way.removesuffix("s") not in permissions:
             continue
         for fate in Fate:
             if some := [_item(item) for item in items if item.fate is fate]:
                 yield f"{way}, {fate.value}: {'; '.join(some)}"
-    for line in found.guarantee:
+    for line in plan.guarantee:
         yield f"guarantee: {line}"
 
 

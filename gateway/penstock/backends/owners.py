@@ -69,18 +69,18 @@ class StreamOwners:
         name, mine = key_of(ref), self._state.gateway.encode()
         silent: TableItem | None = None
         while True:
-            (found,) = await self._table.entries(_OWNER + name)
-            if found is not None and found.value == mine:
-                return found.version
-            if found is None or found == silent:
-                version = NOT_EXISTS if found is None else found.version
+            (owner,) = await self._table.entries(_OWNER + name)
+            if owner is not None and owner.value == mine:
+                return owner.version
+            if owner is None or owner == silent:
+                version = NOT_EXISTS if owner is None else owner.version
                 taken = await self._table.replace(_OWNER + name, mine, version)
                 if taken is not None:
                     await self._table.remove(_WANTED + name)
                     return taken
                 continue
             await self._table.put((_WANTED + name, mine))
-            silent = await self._silent(found)
+            silent = await self._silent(owner)
 
     async def _silent(self, owner: TableItem) -> TableItem | None:
         """Wait until a stream has another owner or none. Returns the owner's item if it was silent for PATIENCE
@@ -96,9 +96,9 @@ class StreamOwners:
     async def renew(self, ref: StreamRef) -> None:
         """Tell a gateway that waits for an owned stream that its owner is alive."""
         assert self._state is not None, "there are several gateways"
-        (found,) = await self._table.entries(_OWNER + key_of(ref))
-        if found is not None and found.value == self._state.gateway.encode():
-            await self._table.replace(found.key, found.value, found.version)
+        (owner,) = await self._table.entries(_OWNER + key_of(ref))
+        if owner is not None and owner.value == self._state.gateway.encode():
+            await self._table.replace(owner.key, owner.value, owner.version)
 
     def has_row(self, key: bytes) -> bool:
         """Return whether the table has a key, as far as it has been read."""
@@ -112,17 +112,17 @@ class StreamOwners:
     def _in_memory(self, key: bytes) -> TableItem | None:
         assert self._state is not None, "there are several gateways"
         try:
-            (found,) = self._state.peek(ReadTable(self._table.name, (key,)))
+            (owner,) = self._state.peek(ReadTable(self._table.name, (key,)))
         except OperationFailed:  # there is no table yet
             return None
-        return found
+        return owner
 
     async def give_up(self, ref: StreamRef) -> None:
         """Let other gateways own a stream; does nothing if one does."""
         assert self._state is not None, "there are several gateways"
         mine, key = self._state.gateway.encode(), _OWNER + key_of(ref)
-        while (found := (await self._table.entries(key))[0]) is not None and found.value == mine:
-            if await self._table.remove_version(key, found.version):
+        while (owner := (await self._table.entries(key))[0]) is not None and owner.value == mine:
+            if await self._table.remove_version(key, owner.version):
                 return
 
     async def give_up_all(self) -> None:

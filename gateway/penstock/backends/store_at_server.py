@@ -105,10 +105,10 @@ class StoreAtServer(Back):
         made = _Basin(self._clock(), config, token, None if token is None else config)
         if await self._basins.add(_BASINS.key(name), made):
             return Provisioned(BasinInfo(name=name, created_at=made.created_at), ProvisionResult.CREATED)
-        found = (await self._find(name)).value
-        if token is None or (found.request_token, found.requested) != (token, config):
+        existing = (await self._find(name)).value
+        if token is None or (existing.request_token, existing.requested) != (token, config):
             raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"basin {name!r} already exists")
-        return Provisioned(BasinInfo(name=name, created_at=found.created_at), ProvisionResult.NOOP)
+        return Provisioned(BasinInfo(name=name, created_at=existing.created_at), ProvisionResult.NOOP)
 
     async def _ensure(self, operation: EnsureBasin) -> Provisioned[BasinInfo]:
         name, config = operation.basin, operation.config

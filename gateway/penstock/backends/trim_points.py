@@ -37,19 +37,19 @@ class TrimPoints:
     def __init__(self, state: Back | None = None, name: str = "") -> None:
         self._table = None if state is None else ByteTable(state, f"#cuts/{name}")
 
-    async def first(self, stream: StreamRef, timestamp: int, found: int) -> int:
+    async def first(self, stream: StreamRef, timestamp: int, seq_num: int) -> int:
         """Return the number of the first record ever stamped `timestamp`.
 
         `found` is the first that the server still has.
         """
-        if self._table is None or not found:
-            return found
+        if self._table is None or not seq_num:
+            return seq_num
         [value] = await self._table.get(_key(stream))
         if value is None:
-            return found
+            return seq_num
         cut = TrimPoint(*_CUT.unpack(value))
         # A stream whose records begin before the cut is another one of the same name.
-        return cut.first if cut.timestamp == timestamp and cut.first <= found and cut.kept <= found else found
+        return cut.first if cut.timestamp == timestamp and cut.first <= seq_num and cut.kept <= seq_num else seq_num
 
     async def keep(self, stream: StreamRef, cut: TrimPoint) -> None:
         """Store a cut durably."""

@@ -57,7 +57,7 @@ def _basin(config: Config) -> str:
 
 def _creation(config: Config, basin: str) -> str:
     """Return what must be created first; "" if an append creates its stream."""
-    found = next((one for one in config.store.basins if one.name == basin), None)
-    if found is None:
+    table = next((one for one in config.store.basins if one.name == basin), None)
+    if table is None:
         return "basin"
-    return "" if found.create_stream_on_append else "stream"
+    return "" if table.create_stream_on_append else "stream"

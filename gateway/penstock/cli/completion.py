@@ -24,7 +24,7 @@ def completion_command(context: click.Context, shell: str) -> None:
     zsh:   penstock completion zsh > DIR/_penstock, where DIR is one of $fpath
     fish:  penstock completion fish > ~/.config/fish/completions/penstock.fish
     """
-    found = get_completion_class(shell)
-    assert found is not None
+    complete = get_completion_class(shell)
+    assert complete is not None
     root = context.find_root().command
-    click.echo(found(root, {}, _PROGRAM, f"_{_PROGRAM.upper()}_COMPLETE").source())
+    click.echo(complete(root, {}, _PROGRAM, f"_{_PROGRAM.upper()}_COMPLETE").source())

@@ -234,9 +234,9 @@ def _judgement(judgement: Judgement) -> Iterator[str]:
     messages = ", ".join(f"{count} {kind}" for kind, count in judgement.messages.most_common())
     outcome = "fail" if judgement.violations else "pass"
     yield f"{outcome}: {judgement.protocol}, {judgement.sender.value}: {messages or 'no messages'}"
-    for clause, found in sorted(judgement.violations.items()):
-        first = found.first
-        times = "once," if found.count == 1 else f"{found.count} times, first"
+    for clause, violation in sorted(judgement.violations.items()):
+        first = violation.first
+        times = "once," if violation.count == 1 else f"{violation.count} times, first"
         yield f"  {clause}"
         yield f"    {times} on connection {first.conversation.number} at byte {first.offset}: {first.rule}"
     if judgement.others:

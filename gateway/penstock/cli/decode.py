@@ -83,8 +83,8 @@ def unhexed(data: bytes, form: str) -> bytes:
     if form == "binary":
         return data
     digits = _COMMENT.sub(b"", data)
-    found = _HEX.match(digits)
-    wrong = 0 if found is None else found.end()
+    match = _HEX.match(digits)
+    wrong = 0 if match is None else match.end()
     if wrong < len(digits):
         if form == "auto":
             return data

@@ -145,7 +145,7 @@ def _put_b(table: RecordTable, b: str, named: dict[str, str], options: dict[str,
         return named
     by_hand = {one.name: theirs for name, theirs in named.items() if (one := called(ours, name)) is not None}
     streams: dict[str, StreamRef] = {}
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for stream in ours:
         if not wanted(stream, options["streams"]):
             continue
@@ -154,10 +154,10 @@ def _put_b(table: RecordTable, b: str, named: dict[str, str], options: dict[str,
             stream = stream._replace(name=by_hand[recorded], layer="")
         there = stream_on_server(stream, options["basin"])
         if there is not None:
-            found[recorded] = str(there)
+            names[recorded] = str(there)
             streams[str(there)] = there
     _put_live(table, b, streams, options)
-    return found
+    return names
 
 
 def _put_live(table: RecordTable, url: str, streams: dict[str, StreamRef], said: dict[str, Any]) -> None:

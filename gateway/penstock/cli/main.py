@@ -99,14 +99,14 @@ class _Commands(ListingGroup):
 
 def _all_commands() -> dict[str, tuple[str, str]]:
     """Return module, name and summary of all commands; Penstock's own win over entry points of the same name."""
-    found = {
+    plugin_commands = {
         entry.name: (
             entry.value,
             _ENTRY_POINT_HELP.get(entry.name) or f"(from {entry.dist.name if entry.dist else entry.module})",
         )
         for entry in entry_points(group=ENTRY_POINT_GROUP)
     }
-    return found | COMMANDS
+    return plugin_commands | COMMANDS
 
 
 @click.group(cls=_Commands, commands=listed(_all_commands()), context_settings={"help_option_names": ["-h", "--help"]})

@@ -200,10 +200,10 @@ def _expiry(text: str, now_ms: int) -> str:
 
 def _moment(text: str, now_ms: int) -> datetime:
     """Return the time that a lifetime or a time names. Raises OverflowError for one that cannot be expressed."""
-    found = _LENGTH.fullmatch(text)
-    if found is not None:
+    match = _LENGTH.fullmatch(text)
+    if match is not None:
         now = datetime.fromtimestamp(now_ms // 1000, UTC)
-        return now + timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+        return now + timedelta(seconds=int(match[1]) * _UNITS[match[2]])
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -220,21 +220,21 @@ def _moment(text: str, now_ms: int) -> datetime:
 @click.pass_obj
 def _list(place: _TokenFile, /, prefix: str, as_lines: bool) -> None:
     """List access tokens with their permissions and expiry."""
-    found: list[AccessTokenInfo] = []
+    tokens: list[AccessTokenInfo] = []
     with _opened(place) as file:
         more = True
         while more:
-            page = file.page(prefix, found[-1].id if found else "", _PAGE)
-            found += page.items
+            page = file.page(prefix, tokens[-1].id if tokens else "", _PAGE)
+            tokens += page.items
             more = page.has_more
     if as_lines:
-        print_json(*msgspec.to_builtins(found))
+        print_json(*msgspec.to_builtins(tokens))
         return
     from penstock.core.clock import wall_clock
 
-    if not found:
+    if not tokens:
         click.echo("there are no access tokens" + (f" whose ids begin with {prefix}" if prefix else ""), err=True)
-    for info in found:
+    for info in tokens:
         click.echo(printable("  ".join(_in_words(info, wall_clock()))))
 
 

@@ -39,12 +39,12 @@ class CertificatePattern(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> CertificatePattern:
         """Parse `KIND:GLOB`, or a whole `spiffe://...`. Raises ValueError."""
-        found = _PATTERN.fullmatch(f"uri:{text}" if text.startswith("spiffe://") else text)
-        if found is None:
+        match = _PATTERN.fullmatch(f"uri:{text}" if text.startswith("spiffe://") else text)
+        if match is None:
             raise ValueError(
                 f"certificates: expected dns:, uri:, email: or cn: and a glob, or spiffe://..., got {text!r:.80}"
             )
-        kind, glob = found.groups()
+        kind, glob = match.groups()
         return cls(kind, NamePattern.compile(Match.GLOB, glob.lower() if kind in _FOLDED else glob))
 
     def match(self, name: CertificateName) -> bool:

@@ -28,10 +28,10 @@ def out_of_groups() -> Iterator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        found: BaseException | None
-        found, rest = group.split((CannotStart, StoreFailed))
-        if found is not None and rest is None:
-            while isinstance(found, BaseExceptionGroup):
-                found = found.exceptions[0]
-            raise found from found.__cause__
+        failure: BaseException | None
+        failure, rest = group.split((CannotStart, StoreFailed))
+        if failure is not None and rest is None:
+            while isinstance(failure, BaseExceptionGroup):
+                failure = failure.exceptions[0]
+            raise failure from failure.__cause__
         raise

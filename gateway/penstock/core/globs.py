@@ -31,16 +31,16 @@ def captured(pieces: Sequence[str | AnyWildcard], name: str, *, longest: bool = 
     fitting = _fitting(pieces, name)
     if not fitting[0][0]:
         return None
-    found: list[str] = []
+    texts: list[str] = []
     at = 0
     for piece, rest in zip(pieces, fitting[1:], strict=True):
         if isinstance(piece, str):
             at += len(piece)
             continue
         end = at + 1 if piece.one else _end(piece, name, at, rest, longest)
-        found.append(name[at:end])
+        texts.append(name[at:end])
         at = end
-    return found
+    return texts
 
 
 def _fitting(pieces: Sequence[str | AnyWildcard], name: str) -> list[bytearray]:

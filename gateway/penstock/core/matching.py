@@ -98,11 +98,11 @@ class NamePattern(msgspec.Struct, frozen=True):
         if self.steep and self.pieces is not None:
             stands_for = captured(self.pieces, name)
             return None if stands_for is None else dict(zip(self.captures, stands_for, strict=True))
-        found = self.expression.fullmatch(name)
-        if found is None:
+        match = self.expression.fullmatch(name)
+        if match is None:
             return None
-        known = dict(zip(self.captures, (group or "" for group in found.groups()), strict=True))
-        known.update({key: value or "" for key, value in found.groupdict().items()})
+        known = dict(zip(self.captures, (group or "" for group in match.groups()), strict=True))
+        known.update({key: value or "" for key, value in match.groupdict().items()})
         return known
 
 

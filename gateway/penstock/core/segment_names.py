@@ -78,12 +78,12 @@ class SegmentName(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, name: str, default_scope: str) -> SegmentName:
         """Parse any of the spellings above. Raises NOT_REPRESENTABLE."""
-        found = _SEGMENT.fullmatch(name)
-        if found is None or (found["scope"] is None and found["number"] is not None):
+        match = _SEGMENT.fullmatch(name)
+        if match is None or (match["scope"] is None and match["number"] is not None):
             raise fail(_NO_COUNTERPART, f"{name!r:.80} is not a segment's name: scope/stream/NUMBER.#epoch.EPOCH")
-        scope = default_scope if found["scope"] is None else found["scope"]
-        number, epoch = int(found["number"] or 0), int(found["epoch"] or 0)
-        return cls(scope, found["stream"], number, epoch, found["suffix"] or "")
+        scope = default_scope if match["scope"] is None else match["scope"]
+        number, epoch = int(match["number"] or 0), int(match["epoch"] or 0)
+        return cls(scope, match["stream"], number, epoch, match["suffix"] or "")
 
     @classmethod
     def of_id(cls, scope: str, stream: str, segment_id: int) -> SegmentName:
@@ -145,8 +145,8 @@ class SegmentNames(msgspec.Struct, frozen=True):
 
 def has_number(name: str) -> bool:
     """Return whether a segment's name includes its number in the stream."""
-    found = _SEGMENT.fullmatch(name)
-    return found is not None and found["number"] is not None
+    match = _SEGMENT.fullmatch(name)
+    return match is not None and match["number"] is not None
 
 
 def _check_part(what: str, name: str) -> None:

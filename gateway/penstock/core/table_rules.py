@@ -140,11 +140,11 @@ def listed(items: Iterable[TableItem], operation: ListTable) -> Iterator[TableIt
 
 def page_of(items: Iterable[TableItem], count: int) -> tuple[tuple[TableItem, ...], bool]:
     """Return the items that fit into a page, at least one, and whether there are more."""
-    found: list[TableItem] = []
+    page: list[TableItem] = []
     size = 0
     for item in items:
-        if len(found) == count or size >= PAGE_BYTES:
-            return tuple(found), True
-        found.append(item)
+        if len(page) == count or size >= PAGE_BYTES:
+            return tuple(page), True
+        page.append(item)
         size += len(item.key) + len(item.value)
-    return tuple(found), False
+    return tuple(page), False

@@ -268,10 +268,10 @@ class ListenerSet:
 
     def close_connection(self, number: int) -> bool:
         """End the client's connection of this number. Return whether there was one."""
-        found = next((server.open[number] for server in self.all if number in server.open), None)
-        if found is not None:
-            found.scope.cancel()
-        return found is not None
+        connection = next((server.open[number] for server in self.all if number in server.open), None)
+        if connection is not None:
+            connection.scope.cancel()
+        return connection is not None
 
     async def drain(self, seconds: float) -> None:
         """Stop accepting, tell clients, and wait up to `seconds` for their connections to end. The management listener

@@ -183,8 +183,8 @@ def _of_system(error: OSError) -> str:
 
 def _causes(error: BaseException | None) -> list[BaseException]:
     """Return the error and its causes; of an exception group (one error for each address of a name), the first."""
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
+    causes: list[BaseException] = []
+    while error is not None and error not in causes:
+        causes.append(error)
         error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__
-    return found
+    return causes

@@ -34,10 +34,10 @@ class TraceContext(msgspec.Struct, frozen=True):
     def parse(cls, parent: str, state: str = "") -> TraceContext | None:
         """Parse the headers `traceparent` and `tracestate`. Returns None for an invalid one: the request is then served
         without a trace (W3C Trace Context, 4.3)."""
-        found = _TRACEPARENT.fullmatch(parent.strip())
-        if found is None:
+        match = _TRACEPARENT.fullmatch(parent.strip())
+        if match is None:
             return None
-        version, trace_id, span_id, flags, more = found.groups()
+        version, trace_id, span_id, flags, more = match.groups()
         if version == "ff" or (version == "00" and more) or not int(trace_id, 16) or not int(span_id, 16):
             return None
         return cls(trace_id, span_id, int(flags, 16) & 1, state if len(state) <= _MOST_STATE else "")

@@ -28,8 +28,8 @@ def level() -> Level:
 def set_level(wanted: str) -> None:
     """Log this level and higher ones from now on. Raises ValueError unless it is one of LEVELS."""
     global _now
-    found = next((one for one in LEVELS if one == wanted), None)
-    if found is None:
+    level = next((one for one in LEVELS if one == wanted), None)
+    if level is None:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {wanted!r:.80}")
     least = logging.getLevelNamesMapping()[wanted.upper()]
     for name, method in vars(structlog.make_filtering_bound_logger(least)).items():
@@ -37,4 +37,4 @@ def set_level(wanted: str) -> None:
             setattr(Leveled, name, method)
     # Libraries' debug lines are never wanted: h2 alone would render every frame that it sees.
     logging.getLogger().setLevel(max(least, logging.WARNING))
-    _now = found
+    _now = level

@@ -17,13 +17,13 @@ __all__ = ["client_environment", "client_variables"]
 def client_environment(addresses: Mapping[str, Address], before: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for clients of servers at these addresses, by kind of listener. `before`: the environment so
     far, whose credentials stay."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for name, address in addresses.items():
         kind = listener_kinds()[name]
-        found[_address_variable(name)] = str(address)
-        found |= kind.environment(kind.table(), address)
-        found |= {variable: value for variable, value in kind.placeholders.items() if variable not in before}
-    return found
+        variables[_address_variable(name)] = str(address)
+        variables |= kind.environment(kind.table(), address)
+        variables |= {variable: value for variable, value in kind.placeholders.items() if variable not in before}
+    return variables
 
 
 def client_variables() -> dict[str, list[str]]:

@@ -244,8 +244,8 @@ class LossTable(Table, frozen=True, kw_only=True):
     @property
     def layout(self) -> Layout:
         """The store's layout for what the table envelopes."""
-        found = [layout for key, layout in _LAYOUTS.items() if getattr(self, key) == "envelope"]
-        return reduce(or_, found, Layout.PLAIN)
+        layouts = [layout for key, layout in _LAYOUTS.items() if getattr(self, key) == "envelope"]
+        return reduce(or_, layouts, Layout.PLAIN)
 
 
 # ---- backs -----------------------------------------------------------------------------------------------------------

@@ -84,11 +84,11 @@ class Recordings:
     @property
     def running(self) -> Sequence[RunningRecording]:
         """Running recordings, the oldest first, without viewers of the management page."""
-        found = [RunningRecording(one, "file", sink.status()) for one, sink in self._written.items()]
-        found += [
+        running_recordings = [RunningRecording(one, "file", sink.status()) for one, sink in self._written.items()]
+        running_recordings += [
             RunningRecording(one, sink.kind, sink.status()) for one, sink in self._live.items() if sink.kind != PAGE
         ]
-        return sorted(found, key=lambda running: running.recording.id)
+        return sorted(running_recordings, key=lambda running: running.recording.id)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the metrics of all recordings. See `penstock.observe.metrics.series.Source`."""
@@ -127,10 +127,10 @@ class Recordings:
 
     async def stop(self, number: int) -> RunningRecording | None:
         """End a recording, live or not, and return its last status; None if there is no recording of this number."""
-        found = next((one for one in self.running if one.recording.id == number), None)
-        if found is None:
+        running = next((one for one in self.running if one.recording.id == number), None)
+        if running is None:
             return None
-        recording = found.recording
+        recording = running.recording
         self._recorder.stop(recording)
         if recording in self._live:
             sink = self._live[recording]

@@ -30,9 +30,9 @@ def renamed(name: SegmentName, there: StreamRef, names: SegmentNames) -> str | N
     so."""
     for scope in ("", f"{there.basin}/"):
         try:
-            found = SegmentName.parse(scope + there.stream, names.basin)
-            if _as_public(found, names) == there:
-                return str(replace(found, stream=_mark(name) + found.stream, suffix=name.suffix))
+            parsed = SegmentName.parse(scope + there.stream, names.basin)
+            if _as_public(parsed, names) == there:
+                return str(replace(parsed, stream=_mark(name) + parsed.stream, suffix=name.suffix))
         except OperationFailed:
             continue
     return None

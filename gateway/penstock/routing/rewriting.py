@@ -40,13 +40,13 @@ class Template(msgspec.Struct, frozen=True):
         """Parse a template. Raises ValueError for braces that do not enclose a capture."""
         parts: list[str | tuple[str]] = []
         at = 0
-        for found in _PART.finditer(text):
-            parts.append(text[at : found.start()])
-            at = found.end()
-            if found[1] is not None:
-                parts.append((found[1],))
-            elif len(found[0]) == 2:
-                parts.append(found[0][0])
+        for match in _PART.finditer(text):
+            parts.append(text[at : match.start()])
+            at = match.end()
+            if match[1] is not None:
+                parts.append((match[1],))
+            elif len(match[0]) == 2:
+                parts.append(match[0][0])
             else:
                 raise ValueError(f"{text!r}: a brace encloses a capture, as in {{stream}} or {{1}}; write {{{{ for {{")
         parts.append(text[at:])

@@ -42,8 +42,8 @@ class RecordingFiles(NamedTuple):
 
 def file_number_of(file_info: FileInfo) -> int | None:
     """Return the file's number in its process, counted from 1; None if no recorder named it."""
-    found = NAME.fullmatch(file_info.name)
-    return int(found["number"]) if found else None
+    match = NAME.fullmatch(file_info.name)
+    return int(match["number"]) if match else None
 
 
 def run_of(file_info: FileInfo) -> str:

@@ -71,13 +71,13 @@ def _python_cause(text: str) -> str:
     lines = rest.lstrip("\n").split("\n")
     while lines and (not lines[0] or lines[0][0].isspace()):
         lines.pop(0)
-    found = _PYTHON_ERROR.match(_without_stack("\n".join(lines)))
-    return (_plain(found["words"] + found.string[found.end() :]) or found["type"]) if found else ""
+    match = _PYTHON_ERROR.match(_without_stack("\n".join(lines)))
+    return (_plain(match["words"] + match.string[match.end() :]) or match["type"]) if match else ""
 
 
 def _without_stack(text: str) -> str:
-    found = _JAVA_STACK.search("\n" + text)
-    return _plain(("\n" + text)[: found.start()] if found else text)
+    match = _JAVA_STACK.search("\n" + text)
+    return _plain(("\n" + text)[: match.start()] if match else text)
 
 
 def _plain(text: str) -> str:

@@ -151,11 +151,11 @@ def _version(program: Path) -> int:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotRun(f"Spark needs Java, and {program} cannot be run: {error}. {_HOW}") from error
-    found = _VERSION.search(told.stderr + told.stdout)
-    if told.returncode or found is None:
+    match = _VERSION.search(told.stderr + told.stdout)
+    if told.returncode or match is None:
         words = (told.stderr or told.stdout).strip().partition("\n")[0]
         raise CannotRun(f"Spark needs Java, and {program} does not work: {words or 'it prints nothing'}. {_HOW}")
-    return int(found[1])
+    return int(match[1])
 
 
 def open_session(
@@ -238,10 +238,10 @@ def configuration_of(
 def _cores(master: str) -> int:
     """Return the number of tasks that run at a time in this process: `local` is one, `local[2]` two, `local[*]` all
     cores."""
-    found = re.match(r"local\[(\d+|\*)", master)
-    if found is None:
+    match = re.match(r"local\[(\d+|\*)", master)
+    if match is None:
         return 1
-    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1])
+    return (os.cpu_count() or 1) if match[1] == "*" else int(match[1])
 
 
 def _name_interpreters(*, local: bool) -> None:

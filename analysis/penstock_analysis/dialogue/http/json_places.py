@@ -34,8 +34,8 @@ def place_of(text: bytes, complaint: str) -> int:
 
 def _follow(text: bytes, path: str) -> int:
     at = _blank(text, 0)
-    for step in _STEP.finditer(path):
-        value_at = _element(text, at, int(step[1])) if step[1] is not None else _member(text, at, step[2].encode())
+    for match in _STEP.finditer(path):
+        value_at = _element(text, at, int(match[1])) if match[1] is not None else _member(text, at, match[2].encode())
         if value_at is None:
             return at
         at = value_at

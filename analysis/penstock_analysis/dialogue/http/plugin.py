@@ -53,12 +53,12 @@ def _begins(sender: Sender, first: bytes, late: bool) -> Likeness | None:
 def _client_begins(first: bytes) -> Likeness | None:
     if first.startswith(PREFACE):
         return Likeness.MARK
-    found = _REQUEST_LINE.match(first)
-    if found is None:
+    match = _REQUEST_LINE.match(first)
+    if match is None:
         return Likeness.NONE
-    if found[1]:
+    if match[1]:
         return Likeness.SHAPE
-    return None if found.end() == len(first) else Likeness.NONE
+    return None if match.end() == len(first) else Likeness.NONE
 
 
 def _server_begins(first: bytes) -> Likeness | None:

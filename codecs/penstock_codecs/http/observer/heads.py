@@ -120,14 +120,14 @@ class HeadBuffer:
             self._offset, self.start_ns = offset + at, time_ns
         before = len(self._held)
         self._held += data[at : at + MAX_HEAD + 1 - before]
-        found = _END.search(self._held, max(0, self._scanned - 2))
-        if found is None:
+        match = _END.search(self._held, max(0, self._scanned - 2))
+        if match is None:
             self._scanned = len(self._held)
             self._check_early()
             return None, len(data)
-        whole = BytesAt(self._offset, bytes(self._held[: found.end()]))
+        whole = BytesAt(self._offset, bytes(self._held[: match.end()]))
         self.clear()
-        return _head(whole, self._line), at + found.end() - before
+        return _head(whole, self._line), at + match.end() - before
 
     def check_cut(self) -> None:
         """Check the held bytes at the end of the input. Raises Fault if they could not have become a head."""
@@ -135,12 +135,12 @@ class HeadBuffer:
             return
         held, place = BytesAt(self._offset, bytes(self._held)), 0
         for part in _PARTS[REQUEST_LINE][:_CUT_PARTS]:
-            step = part.pattern.match(held.data, place)
-            if step is None and place < len(held.data):
+            match = part.pattern.match(held.data, place)
+            if match is None and place < len(held.data):
                 raise HttpFault(self._offset + place, part.rule, _CLAUSES[REQUEST_LINE], held)
-            if step is None:
+            if match is None:
                 return
-            place = step.end()
+            place = match.end()
 
     def clear(self) -> None:
         """Forget the bytes that are held."""
@@ -168,15 +168,15 @@ def _match(
     pattern: re.Pattern[bytes], parts: Sequence[_Part], clause: str, held: BytesAt, at: int, line: bytes
 ) -> tuple[bytes, ...]:
     """Return the groups of a line at `at`. Raises Fault if it does not match."""
-    found = pattern.fullmatch(line)
-    if found is not None:
-        return tuple(group or b"" for group in found.groups())
+    match = pattern.fullmatch(line)
+    if match is not None:
+        return tuple(group or b"" for group in match.groups())
     place = 0
     for part in parts:
-        step = part.pattern.match(line, place)
-        if step is None:
+        match = part.pattern.match(line, place)
+        if match is None:
             raise HttpFault(held.offset + at + place, part.rule, clause, held)
-        place = step.end()
+        place = match.end()
     raise HttpFault(held.offset + at + place, "this byte does not belong here", clause, held)
 
 
@@ -244,11 +244,11 @@ def response_framing(head: Head, bodiless: bool) -> Framing:
 
 def _chunked(head: Head) -> int | None:
     """Return the offset of the Transfer-Encoding that declares the body chunked, or None."""
-    found = list(head.values(b"transfer-encoding"))
-    if not found:
+    codings = list(head.values(b"transfer-encoding"))
+    if not codings:
         return None
-    at, value = found[-1]
-    if len(found) > 1 or value.lower() != b"chunked":
+    at, value = codings[-1]
+    if len(codings) > 1 or value.lower() != b"chunked":
         raise HttpFault(at, "the only transfer coding is chunked, once", "RFC 9112, section 6.1")
     return at
 

@@ -40,12 +40,12 @@ def _located(value: Any, directory: Path) -> Any:
     if not isinstance(value, msgspec.Struct):
         return value
     hints = hints_of(type(value))
-    found = {name: getattr(value, name) for name in value.__struct_fields__}
+    members = {name: getattr(value, name) for name in value.__struct_fields__}
     changed = {
         name: _path(one, directory) if has(hints[name], "path") else _located(one, directory)
-        for name, one in found.items()
+        for name, one in members.items()
     }
-    return replace(value, **{name: one for name, one in changed.items() if one != found[name]})
+    return replace(value, **{name: one for name, one in changed.items() if one != members[name]})
 
 
 def _path(text: str | None, directory: Path) -> str | None:

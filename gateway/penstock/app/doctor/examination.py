@@ -104,14 +104,14 @@ def _named(config: Config) -> Iterator[tuple[str, str, str]]:
 
 def _file(about: str, path: Path, now: datetime.datetime) -> Finding:
     try:
-        found = x509.load_pem_x509_certificates(path.read_bytes())
+        certificates = x509.load_pem_x509_certificates(path.read_bytes())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it contains no PEM certificate"
         return wrong(about, f"{path}: {reason}", "Put a certificate at this path.")
-    first = min(found, key=lambda certificate: certificate.not_valid_after_utc)
+    first = min(certificates, key=lambda certificate: certificate.not_valid_after_utc)
     until = first.not_valid_after_utc
     state = f"{path} is valid until {until:%Y-%m-%d}"
-    if any(certificate.not_valid_before_utc > now for certificate in found):
+    if any(certificate.not_valid_before_utc > now for certificate in certificates):
         return wrong(about, f"{path} is not valid yet", "Check the clock, or get another certificate.")
     if until <= now:
         return wrong(about, f"{path} expired on {until:%Y-%m-%d}", f"Renew it: {_AT_ONCE}.")
@@ -188,12 +188,12 @@ def _file_system(parent: Path, mounts: Path) -> str:
         lines = mounts.read_text().splitlines()
     except OSError:
         return ""
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for line in lines:
         before, _, after = line.partition(" - ")
-        found[before.split()[4]] = after.split()[0]
+        kinds[before.split()[4]] = after.split()[0]
     resolved = parent.resolve()
-    return next((found[str(path)] for path in (resolved, *resolved.parents) if str(path) in found), "")
+    return next((kinds[str(path)] for path in (resolved, *resolved.parents) if str(path) in kinds), "")
 
 
 def _room(parent: Path) -> Finding:
@@ -348,8 +348,8 @@ def _available(meminfo: Path, cgroup: Path) -> tuple[int | None, str]:
         lines = meminfo.read_text().splitlines()
     except OSError:
         return None, ""
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return (int(found[0]) * 1024, "are free") if found else (None, "")
+    numbers = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return (int(numbers[0]) * 1024, "are free") if numbers else (None, "")
 
 
 def about_clock(config: Config | None) -> Iterator[Finding]:

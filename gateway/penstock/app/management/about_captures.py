@@ -51,9 +51,9 @@ class AboutCaptures:
         }
 
     async def _captures(self, _exchange: Exchange, _name: str) -> Answer:
-        found = await _answered(self._directory.captures())
-        shown = [one._asdict() for one in found[:_MOST_FILES]]
-        return 200, {"captures": shown, "has_more": len(found) > _MOST_FILES}
+        entries = await _answered(self._directory.captures())
+        shown = [one._asdict() for one in entries[:_MOST_FILES]]
+        return 200, {"captures": shown, "has_more": len(entries) > _MOST_FILES}
 
     async def _download(self, exchange: Exchange, name: str) -> None:
         (path,) = await _found(self._directory.paths(name))
@@ -107,12 +107,12 @@ class AboutCaptures:
                 raise fail(FailureCode.BAD_QUERY, f"{name}: the name of a capture is missing")
         paths = await _found(self._directory.paths(asked["a"], asked["b"]))
         by = _one_of("by", asked, _BY) or "content"
-        found = await _answered(
+        comparison = await _answered(
             object_of(["diff", "--json", f"--by={by}", "--limit=20", "--", *map(str, paths)], _SECONDS)
         )
         pager = Pager(None, _MOST_MESSAGES)
-        pager.take_all(found["streams"])
-        return 200, {"equal": found["equal"], "streams": pager.items, "has_more": pager.next_cursor is not None}
+        pager.take_all(comparison["streams"])
+        return 200, {"equal": comparison["equal"], "streams": pager.items, "has_more": pager.next_cursor is not None}
 
 
 async def _run(command: list[str], pager: Pager, on_line: Callable[[bytes], object], seconds: float) -> CommandEnd:

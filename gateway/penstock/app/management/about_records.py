@@ -105,22 +105,22 @@ class AboutRecords:
         query = query_of(exchange.request.query, (*_READ, "count"))
         stream, start, text = _stream(query), _start(query, "start"), _text(query)
         most = whole_number("count", query.get("count", _COUNT), _MOST)
-        found = _Found(text)
+        matches = _Found(text)
         with as_client(self._overview, query) as listener:
             back = listener.back
             tail = await back.perform(CheckTail(stream, create_if_missing=False))
             settings = ReadSettings(start=start, count=None if text else most)
             async with aclosing(batches_of(back, stream, settings)) as batches:
                 async for batch in batches:
-                    if not found.take(batch, most):
+                    if not matches.take(batch, most):
                         break
         return 200, {
             "stream": str(stream),
             "listener": listener.name,
-            "records": found.records,
-            "scanned": found.scanned,
-            "next": tail.seq_num if found.next is None else found.next,
-            "has_more": found.next is not None and found.next < tail.seq_num,
+            "records": matches.records,
+            "scanned": matches.scanned,
+            "next": tail.seq_num if matches.next is None else matches.next,
+            "has_more": matches.next is not None and matches.next < tail.seq_num,
             "tail": {"seq_num": tail.seq_num, "timestamp": tail.timestamp},
         }
 
@@ -190,13 +190,13 @@ def _events(batch: RecordBatch, text: bytes) -> Iterator[list[bytes]]:
     sequence number."""
     taken = 0
     while taken < batch.count:
-        found = _Found(text)
-        found.take(batch.part(taken, batch.count), batch.count)
-        taken += found.scanned
-        if found.records:
+        matches = _Found(text)
+        matches.take(batch.part(taken, batch.count), batch.count)
+        taken += matches.scanned
+        if matches.records:
             yield [
                 b"id: %d\nevent: record\ndata: %b\n\n" % (record["seq_num"] + 1, msgspec.json.encode(record))
-                for record in found.records
+                for record in matches.records
             ]
 
 

@@ -36,11 +36,11 @@ class AboutStreams:
         asked = query_of(exchange.request.query, _KNOWN)
         limit = whole_number("limit", asked.get("limit", "100"), _MOST)
         with as_client(self._overview, asked) as listener:
-            found, failed = await _some(listener.back, asked, limit + 1)
+            rows, failed = await _some(listener.back, asked, limit + 1)
         return 200, {
             "listener": listener.name,
-            "streams": found[:limit],
-            "has_more": len(found) > limit,
+            "streams": rows[:limit],
+            "has_more": len(rows) > limit,
             "failed": [{"back": back, "reason": reason} for back, reason in sorted(failed.items())],
         }
 
@@ -74,16 +74,16 @@ async def _some(back: Back, asked: dict[str, str], most: int) -> tuple[list[dict
     if only is not None and only < first:
         return [], {}
     names, last, more = [only or first], first, only is None
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     while True:
         for basin in filter(None, names):
             behind = start if basin == first else ""
-            found += await _in_basin(back, basin, prefix, behind, most - len(found), failed)
-            if len(found) >= most:
-                return found, failed
+            rows += await _in_basin(back, basin, prefix, behind, most - len(rows), failed)
+            if len(rows) >= most:
+                return rows, failed
         if not more:
-            return found, failed
+            return rows, failed
         page = await back.perform(ListBasins("", last, _PAGE, partial=True))
         failed |= page.failed
         names = [basin.name for basin in page.items]
@@ -95,18 +95,18 @@ async def _in_basin(
 ) -> list[dict[str, Any]]:
     """Return the first streams of one basin after `start`; nothing if the basin is gone. Adds to `failed` as in
     `_some`."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     more = True
-    while more and len(found) < most:
+    while more and len(rows) < most:
         try:
-            page = await back.perform(ListStreams(basin, prefix, start, most - len(found), partial=True))
+            page = await back.perform(ListStreams(basin, prefix, start, most - len(rows), partial=True))
         except OperationFailed as error:
             if error.failure.code in _GONE:
-                return found
+                return rows
             raise
         failed |= page.failed
         for item in page.items:
             start = item.name
-            found.append({"stream": f"{basin}/{start}", "created_at": item.created_at, "deleted_at": item.deleted_at})
+            rows.append({"stream": f"{basin}/{start}", "created_at": item.created_at, "deleted_at": item.deleted_at})
         more = page.has_more and bool(page.items)
-    return found
+    return rows

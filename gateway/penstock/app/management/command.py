@@ -95,8 +95,8 @@ async def object_of(command: list[str], seconds: float, environment: Mapping[str
     if not lines:
         reason = "; ".join(end.warnings) or "it printed nothing"
         raise CommandFailed(f"{command[0]} ended without a result: {reason}")
-    found: dict[str, Any] = msgspec.json.decode(b"".join(lines))
-    return found
+    result: dict[str, Any] = msgspec.json.decode(b"".join(lines))
+    return result
 
 
 class _Output:

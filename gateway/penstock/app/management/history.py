@@ -193,28 +193,28 @@ def _totals(state: State) -> _Totals:
 
 
 def _ways(state: State) -> dict[Way, WayCounts]:
-    found: dict[Way, WayCounts] = {}
+    counts_by_way: dict[Way, WayCounts] = {}
     for labels, value in state.get(RECORDS.name, {}).items():
         if not isinstance(value, list):
-            counts = _counts(found, labels)
+            counts = _counts(counts_by_way, labels)
             if labels[-1] == "in":
                 counts.records_in += value
             else:
                 counts.records_out += value
     for labels, value in state.get(ERRORS.name, {}).items():
         if not isinstance(value, list):
-            _counts(found, labels).errors += value
+            _counts(counts_by_way, labels).errors += value
     for family in _TIMED:
         for labels, value in state.get(family.name, {}).items():
             if isinstance(value, list):
-                counts = _counts(found, labels)
+                counts = _counts(counts_by_way, labels)
                 counts.buckets = list(map(add, counts.buckets, value[:-1]))
-    return found
+    return counts_by_way
 
 
-def _counts(found: dict[Way, WayCounts], labels: tuple[str, ...]) -> WayCounts:
+def _counts(counts_by_way: dict[Way, WayCounts], labels: tuple[str, ...]) -> WayCounts:
     listener, route, back, *_ = labels
-    return found.setdefault((listener, route, back), WayCounts())
+    return counts_by_way.setdefault((listener, route, back), WayCounts())
 
 
 def _growth(before: dict[Way, WayCounts], after: dict[Way, WayCounts]) -> dict[Way, WayCounts]:

@@ -56,9 +56,9 @@ class PageFiles:
     """The page's files. They contain nothing about the gateway, so they need no token; the page itself asks for one."""
 
     def __init__(self) -> None:
-        found = {(file.name,): partial(_file, file) for file in (files("penstock.app.management") / "web").iterdir()}
-        found[("",)] = found.pop(("index.html",))
-        self.endpoints: Endpoints = {path: {"GET": send} for path, send in found.items()}
+        senders = {(file.name,): partial(_file, file) for file in (files("penstock.app.management") / "web").iterdir()}
+        senders[("",)] = senders.pop(("index.html",))
+        self.endpoints: Endpoints = {path: {"GET": send} for path, send in senders.items()}
 
 
 async def _file(file: Traversable, exchange: Exchange, _name: str) -> None:

@@ -46,14 +46,14 @@ def query_of(query: str, known: tuple[str, ...], errors: str = "strict") -> dict
         pairs = parse_qsl(query, keep_blank_values=True, errors=errors, max_num_fields=_MOST_FIELDS)
     except ValueError as error:
         raise fail(_BAD, f"the query cannot be read: {error}") from None
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for name, value in pairs:
         if name not in known:
             raise fail(_BAD, f"{name!r:.80}: unknown parameter; expected one of {', '.join(known)}")
-        if name in found:
+        if name in parameters:
             raise fail(_BAD, f"{name}: given twice")
-        found[name] = value
-    return found
+        parameters[name] = value
+    return parameters
 
 
 def _number(name: str, text: str) -> int:
@@ -63,8 +63,8 @@ def _number(name: str, text: str) -> int:
 
 
 def _record_id(name: str, text: str) -> RecordId:
-    found = _RECORD_ID.fullmatch(text)
-    if found is None or max(ms_seq := (int(found[1]), int(found[2]))) > U64_MAX:
+    match = _RECORD_ID.fullmatch(text)
+    if match is None or max(ms_seq := (int(match[1]), int(match[2]))) > U64_MAX:
         raise fail(_BAD, f"{name}: expected an S3P identifier MS-SEQ, got {text!r:.80}")
     return RecordId(*ms_seq)
 
@@ -167,11 +167,11 @@ async def _counted(listeners: Sequence[ListenerView], back: Back, stream: Stream
 def _read_on(listeners: Sequence[ListenerView], stream: StreamRef, located: Located) -> dict[str, Any]:
     """Return each protocol's hint, from the first of its listeners that has one; all listeners reach the same
     stream."""
-    found: dict[str, Any] = {name: None for kind in listener_kinds().values() for name in kind.hint_names}
+    hints: dict[str, Any] = {name: None for kind in listener_kinds().values() for name in kind.hint_names}
     for listener in listeners:
         for name, hint in listener.terms.hints(stream, located).items():
-            found[name] = found[name] or {"listener": listener.name, **hint}
-    return found
+            hints[name] = hints[name] or {"listener": listener.name, **hint}
+    return hints
 
 
 def _one_of(query: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:

@@ -52,27 +52,27 @@ class RecorderDirectory:
         """Return the files of these names; one that was compressed since it was listed is found, too. Raises
         CommandFailed, with the same words whatever else a name leads to."""
         files = await trio.to_thread.run_sync(self._files)
-        found = [files.get(name) or files.get(f"{name}{_COMPRESSED}") for name in names]
-        for name, path in zip(names, found, strict=True):
+        chosen = [files.get(name) or files.get(f"{name}{_COMPRESSED}") for name in names]
+        for name, path in zip(names, chosen, strict=True):
             if path is None:
                 raise CommandFailed(f"{name!r:.120} is not a recording of this gateway; list them first")
-        return [path for path in found if path is not None]
+        return [path for path in chosen if path is not None]
 
     def _captures(self, writing: dict[str, int]) -> list[CaptureEntry]:
-        found = []
+        entries = []
         for name, path in self._files().items():
             try:
                 about = path.stat()
             except FileNotFoundError:  # deleted meanwhile, as too old
                 continue
-            found.append(CaptureEntry(name, about.st_size, about.st_mtime_ns // 1_000_000, writing.get(name)))
-        return sorted(found, key=lambda one: (one.modified, one.name), reverse=True)
+            entries.append(CaptureEntry(name, about.st_size, about.st_mtime_ns // 1_000_000, writing.get(name)))
+        return sorted(entries, key=lambda one: (one.modified, one.name), reverse=True)
 
     def _files(self) -> dict[str, Path]:
         """Return the captures by name. Links that lead out of the directory are left out."""
         try:
-            found = capture_files(self.path)
+            captures = capture_files(self.path)
         except UnreadableCapture:
             return {}
         home = self.path.resolve()
-        return {file.name: file for file in found if file.is_file() and file.resolve().parent == home}
+        return {file.name: file for file in captures if file.is_file() and file.resolve().parent == home}

@@ -59,14 +59,14 @@ def words_of(query: str) -> SelectionJson:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_VALUES)
     except ValueError as error:
         raise fail(FailureCode.BAD_QUERY, f"the query cannot be read: {error}") from None
-    found: dict[str, list[str]] = {}
+    words: dict[str, list[str]] = {}
     for name, value in pairs:
         if name not in _SINGULAR:
             raise fail(
                 FailureCode.BAD_QUERY, f"{name!r:.80}: unknown parameter; expected one of {', '.join(_SINGULAR)}"
             )
-        found.setdefault(_SINGULAR[name], []).append(value)
-    return _converted(found, FailureCode.BAD_QUERY)
+        words.setdefault(_SINGULAR[name], []).append(value)
+    return _converted(words, FailureCode.BAD_QUERY)
 
 
 def parse_selection(text: str) -> SelectionJson:
@@ -78,9 +78,9 @@ def parse_selection(text: str) -> SelectionJson:
     return _converted({_SINGULAR[name]: values for name, values in terms.items()}, FailureCode.INVALID)
 
 
-def _converted(found: Mapping[str, Sequence[str]], code: FailureCode) -> SelectionJson:
+def _converted(words: Mapping[str, Sequence[str]], code: FailureCode) -> SelectionJson:
     try:
-        return msgspec.convert(found, SelectionJson, strict=False)
+        return msgspec.convert(words, SelectionJson, strict=False)
     except msgspec.ValidationError as error:
         raise fail(code, str(error)) from None
 

@@ -41,7 +41,7 @@ async def watch_file(path: Path, seconds: Callable[[], float | None], changed: C
 
 def _look(path: Path) -> _Seen:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -57,8 +57,8 @@ def parse_position(text: str, now: float) -> Start:
 
 def seconds_in(text: str) -> float | None:
     """Return the length of a duration such as `10m`, in seconds; None for any other text."""
-    found = _DURATION.fullmatch(text)
-    return None if found is None else int(found[1]) * _SECONDS[found[2]]
+    match = _DURATION.fullmatch(text)
+    return None if match is None else int(match[1]) * _SECONDS[match[2]]
 
 
 def is_before(record: Record, end: FromSeqNum | FromTimestamp) -> bool:

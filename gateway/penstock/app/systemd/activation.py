@@ -31,15 +31,15 @@ def activated(config: Config, environment: MutableMapping[str, str] = os.environ
         return {}
     called = names.split(":") if names else []
     addresses = _addresses(config)
-    found: dict[str, list[socket.socket]] = {}
+    sockets: dict[str, list[socket.socket]] = {}
     with contextlib.ExitStack() as refused:
         for index in range(int(count)):
             name = called[index] if index < len(called) else ""
             given = refused.enter_context(_socket(FIRST + index))
             _check(given, name)
-            found.setdefault(_listener_of(given, name, addresses), []).append(given)
+            sockets.setdefault(_listener_of(given, name, addresses), []).append(given)
         refused.pop_all()
-    return found
+    return sockets
 
 
 def _addresses(config: Config) -> dict[str, Address]:
@@ -83,7 +83,7 @@ def _by_address(bound: Sequence[object], addresses: Mapping[str, Address]) -> st
 
 def _numbers(address: Address) -> set[object]:
     try:
-        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
     except OSError:
         return set()
-    return {sockaddr[0] for *_, sockaddr in found}
+    return {sockaddr[0] for *_, sockaddr in infos}

@@ -195,10 +195,10 @@ def _writer_of(operation: Merge) -> Attribute:
 async def _read(back: Back, source: StreamRef, length: int) -> bytes:
     data = bytearray()
     while len(data) < length:
-        found = await back.perform(ReadBytes(source, len(data), _READ))
-        if not found.data:
+        bytes_read = await back.perform(ReadBytes(source, len(data), _READ))
+        if not bytes_read.data:
             raise fail(FailureCode.STORAGE, f"bytes of {source}, a stream to merge, are missing")
-        data += found.data
+        data += bytes_read.data
     return bytes(data)
 
 

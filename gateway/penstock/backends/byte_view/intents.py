@@ -92,9 +92,9 @@ class FoundBatch(NamedTuple):
     end_offset: int
 
 
-def pack_found(found: Sequence[FoundBatch]) -> bytes:
+def pack_found(batches: Sequence[FoundBatch]) -> bytes:
     """Encode batches that the back has."""
-    return b"".join([_FOUND.pack(*batch.start, *batch.end, batch.offset, batch.end_offset) for batch in found])
+    return b"".join([_FOUND.pack(*batch.start, *batch.end, batch.offset, batch.end_offset) for batch in batches])
 
 
 def unpack_found(data: bytes) -> tuple[FoundBatch, ...]:
@@ -105,10 +105,10 @@ def unpack_found(data: bytes) -> tuple[FoundBatch, ...]:
     )
 
 
-def without_bytes(found: Sequence[FoundBatch], count: int) -> tuple[FoundBatch, ...]:
+def without_bytes(batches: Sequence[FoundBatch], count: int) -> tuple[FoundBatch, ...]:
     """Return these batches without their first `count` bytes."""
     left = []
-    for batch in found:
+    for batch in batches:
         length = batch.end_offset - batch.offset
         if count < length:
             left.append(batch._replace(offset=batch.offset + count))

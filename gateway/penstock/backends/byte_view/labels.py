@@ -83,11 +83,11 @@ def count_bytes(columns: Columns, envelopes: Layout) -> int:
 
 def starts(columns: Columns, envelopes: Layout) -> list[int]:
     """Return the offset at which each record's bytes begin, relative to the first one's, and the end of the last."""
-    found = [0]
+    starts_found = [0]
     for part, layout in parts_of(columns, envelopes):
-        base = found.pop()
-        found += [base + start for start in starts_of(part, layout)]
-    return found
+        base = starts_found.pop()
+        starts_found += [base + start for start in starts_of(part, layout)]
+    return starts_found
 
 
 def render_records(columns: Columns, envelopes: Layout, first_offset: int) -> Rendered:

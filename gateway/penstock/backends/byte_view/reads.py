@@ -50,9 +50,9 @@ class ByteViewReads:
                 while window.serves(offset):
                     caught_up = _caught_up(stream, window)
                     if caught_up or window.end - offset >= max_bytes:
-                        found = _given(stream, window, operation, max_bytes, caught_up)
-                        if found is not None:
-                            return found
+                        bytes_read = _given(stream, window, operation, max_bytes, caught_up)
+                        if bytes_read is not None:
+                            return bytes_read
                     with trio.CancelScope(deadline=deadline if caught_up else math.inf):
                         await stream.changed.park()
                     if caught_up and trio.current_time() >= deadline:
@@ -125,18 +125,18 @@ def _given(
 ) -> BytesRead | None:
     """Return the result of a read from what the window has, or None if the read must wait. Raises OperationFailed."""
     offset = operation.offset
-    found = _cut(stream, window, operation, max_bytes)
-    if found.data:
-        at_tail = caught_up and found.end_offset >= _end(stream)
-        return BytesRead(offset, found.data, at_tail, False, found.dropped, stream.row.incarnation)
-    if found.refused is not None:
-        raise _refusal(stream, found.refused)
+    bytes_read = _cut(stream, window, operation, max_bytes)
+    if bytes_read.data:
+        at_tail = caught_up and bytes_read.end_offset >= _end(stream)
+        return BytesRead(offset, bytes_read.data, at_tail, False, bytes_read.dropped, stream.row.incarnation)
+    if bytes_read.refused is not None:
+        raise _refusal(stream, bytes_read.refused)
     sealed_at = stream.row.sealed_at
     if sealed_at is None:
         return None
     if offset > sealed_at:
         raise fail(FailureCode.INVALID, f"offset {offset} is beyond the end, {sealed_at}")
-    return BytesRead(offset, b"", True, True, found.dropped, stream.row.incarnation)
+    return BytesRead(offset, b"", True, True, bytes_read.dropped, stream.row.incarnation)
 
 
 def _caught_up(stream: ByteStream, window: ReadWindow) -> bool:

@@ -102,7 +102,7 @@ class ByteAppend:
             self.on_settled()
 
 
-def ack_of_batches(found: Sequence[FoundBatch], tail: StreamPosition) -> Appended:
+def ack_of_batches(batches: Sequence[FoundBatch], tail: StreamPosition) -> Appended:
     """Return the acknowledgement of consecutive batches that the back has."""
-    end = found[-1]
-    return Appended(found[0].start, end.end, max(tail, end.end), None, end.end_offset)
+    end = batches[-1]
+    return Appended(batches[0].start, end.end, max(tail, end.end), None, end.end_offset)

@@ -113,8 +113,8 @@ async def _look(stream: ByteStream, counter: OffsetCounter, group: IntentGroup) 
             records = list(_records(stream, batch, at))
             matcher.feed(records)
             at = records[-1][2] + len(records[-1][3])
-    found = iter(matcher.found)
-    resolved = [list(islice(found, len(intent.prints))) for intent in group.intents]
+    remaining = iter(matcher.found)
+    resolved = [list(islice(remaining, len(intent.prints))) for intent in group.intents]
     base = await counter.place_of(stream, tail.seq_num, group.base)
     missing = [
         intent._replace(prints=intent.prints[len(prints) :])
@@ -448,13 +448,13 @@ class OffsetCounter:
             at = await self.first_at(stream, seq_num)
         return RecordOffset(seq_num, at.offset)
 
-    async def bytes_of(self, stream: ByteStream, found: FoundBatch) -> bytes:
+    async def bytes_of(self, stream: ByteStream, found_batch: FoundBatch) -> bytes:
         """Return the bytes of a batch that the back has, from `found.offset` on."""
         pieces = []
-        async with self.batches(stream, found.start.seq_num, found.end.seq_num) as batches:
+        async with self.batches(stream, found_batch.start.seq_num, found_batch.end.seq_num) as batches:
             while (batch := await batches.next()) is not None:
                 pieces.append(stream.render(batch, 0).data)
-        return b"".join(pieces)[-(found.end_offset - found.offset) :]
+        return b"".join(pieces)[-(found_batch.end_offset - found_batch.offset) :]
 
     async def ending_behind(self, stream: ByteStream, offset: int) -> RecordOffset:
         """Return the first record whose bytes end after this offset, or the end of the counted records."""

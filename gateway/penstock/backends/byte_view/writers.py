@@ -99,8 +99,8 @@ class WriterStates:
         if (value := self._confirmed_values.get(attribute)) is not None:
             return value
         if (value := self._values.get(attribute)) is None:
-            (found,) = await self._table.get(b"a" + attribute)
-            value = NO_ATTRIBUTE if found is None else _VALUE.unpack(found)[0]
+            (stored,) = await self._table.get(b"a" + attribute)
+            value = NO_ATTRIBUTE if stored is None else _VALUE.unpack(stored)[0]
             self._keep(attribute, value)
         return value
 
@@ -128,10 +128,10 @@ class WriterStates:
         if skipped:
             self.keep_partial(writer, without_bytes(self.partial.get(writer, ()), skipped))
 
-    def keep_partial(self, writer: Attribute, found: tuple[FoundBatch, ...]) -> None:
+    def keep_partial(self, writer: Attribute, batches: tuple[FoundBatch, ...]) -> None:
         """Set the batches that the back has of the writer's next append."""
-        if found:
-            self.partial[writer] = found
+        if batches:
+            self.partial[writer] = batches
         else:
             self.partial.pop(writer, None)
         self._changed_partial.add(writer)
@@ -141,10 +141,10 @@ class WriterStates:
         self._confirmed = self._next
         self._close()
 
-    def settle(self, found: Sequence[Sequence[FoundBatch]]) -> None:
+    def settle(self, batches: Sequence[Sequence[FoundBatch]]) -> None:
         """Resolve the unresolved intents. `found`: for each of them, the batches that the back has."""
         assert self.unresolved is not None
-        for intent, some in zip(self.unresolved.intents, found, strict=True):
+        for intent, some in zip(self.unresolved.intents, batches, strict=True):
             if intent.writer is None or not some:
                 continue
             if len(some) == len(intent.prints):

@@ -216,8 +216,8 @@ class LoggedTables(Back):
 
     def peek(self, operation: Operation[R]) -> R:
         """Return the result of an operation that reads tables, as far as the log has been read; never waits."""
-        found: R = self._state.read(operation)
-        return found
+        result: R = self._state.read(operation)
+        return result
 
     def recent(self, operation: Operation[R]) -> R:
         """Return the result of an operation that reads tables, without asking the log for its end; never waits. Raises
@@ -231,7 +231,7 @@ class LoggedTables(Back):
     ) -> list[TableItem]:
         """Return the items of a table as `ListTable` does, all of them, as far as the log has been read; never waits.
         A missing table counts as an empty one."""
-        found: list[TableItem] = []
+        items: list[TableItem] = []
         after, more = None, True
         while more:
             try:
@@ -240,10 +240,10 @@ class LoggedTables(Back):
                 if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                     raise
                 return []
-            found += page.items
+            items += page.items
             more = page.has_more
-            after = found[-1].key if more else None
-        return found
+            after = items[-1].key if more else None
+        return items
 
     async def news(self, seen: int | None = None) -> None:
         """Wait until more than `seen` batches have been read; None: more than now."""

@@ -157,10 +157,10 @@ class ByteLog(ChangeLog):
         """Return whole frames from an offset on, none if there are none in the time to wait."""
         held = b""
         while True:
-            found = await self._ask(ReadBytes(self._stream, offset + len(held), _READ, wait))
-            held += found.data
+            bytes_read = await self._ask(ReadBytes(self._stream, offset + len(held), _READ, wait))
+            held += bytes_read.data
             frames = list(self._whole(held, offset))
-            if frames or not found.data:
+            if frames or not bytes_read.data:
                 return frames
             wait = _POLL_SECONDS  # the rest of the frame is there
 
@@ -243,9 +243,9 @@ class ByteLog(ChangeLog):
                 read = await self._back.perform(ReadBytes(self._stream, self._start + len(held), _READ))
                 held += read.data
         except OperationFailed as error:
-            found = error.failure.details.get("offset")
-            if error.failure.code is FailureCode.OFFSET_TRUNCATED and isinstance(found, int):
-                self._start = found  # another gateway was faster
+            start = error.failure.details.get("offset")
+            if error.failure.code is FailureCode.OFFSET_TRUNCATED and isinstance(start, int):
+                self._start = start  # another gateway was faster
             return b"", 0
         kept = [record for frame in frames for record in frame.batch.changes if state.is_newest(*record)]
         return b"".join(_copied(kept)), frames[-1].end if frames else 0

@@ -72,8 +72,8 @@ class Lease:
         if trio.current_time() - self._heard > PATIENCE / 2:
             return None
         item = self._read(self._key)
-        found = None if item is None else msgspec.json.decode(item.value, type=_Holder)
-        return found.about if found is not None and found.gateway else None
+        holder_row = None if item is None else msgspec.json.decode(item.value, type=_Holder)
+        return holder_row.about if holder_row is not None and holder_row.gateway else None
 
     def others(self) -> list[str]:
         """Return the descriptions of the other gateways that have the lease or wait for it, sorted. One that was killed
@@ -139,14 +139,16 @@ class Lease:
         mine = msgspec.json.encode(_Holder(self._state.gateway, self._about()))
         last: TableItem | None = None
         while True:
-            found, beat = await self._table.entries(self._key, self._beat)
-            holder = _Holder("") if found is None else msgspec.json.decode(found.value, type=_Holder)
+            lease_item, beat = await self._table.entries(self._key, self._beat)
+            holder = _Holder("") if lease_item is None else msgspec.json.decode(lease_item.value, type=_Holder)
             if holder.gateway:
                 if beat != last:
                     last, self._heard = beat, trio.current_time()
                 if not await self._state.is_silent(lambda: (self._read(self._key), self._read(self._beat)), PATIENCE):
                     continue
-            version = await self._table.replace(self._key, mine, NOT_EXISTS if found is None else found.version)
+            version = await self._table.replace(
+                self._key, mine, NOT_EXISTS if lease_item is None else lease_item.version
+            )
             if version is not None:
                 return version
 

@@ -216,14 +216,14 @@ class TableState:
         """Return records that remove items of tables which no longer exist, a bounded number. The log must have been
         read to its end."""
         keys = (_ITEM + number + key for number in self._loose for key in self._contents[number].items)
-        found: list[TableChange] = []
+        changes: list[TableChange] = []
         size = 0
         for key in islice(keys, _CLEARED):
-            found.append(TableChange(key, None))
+            changes.append(TableChange(key, None))
             size += len(key)
             if size >= _CLEARED_BYTES:
                 break
-        return found
+        return changes
 
     # ---- changes -----------------------------------------------------------------------------------------------------
 
@@ -316,9 +316,9 @@ class TableState:
 
     def _read(self, operation: ReadTable) -> tuple[TableItem | None, ...]:
         items = self._items(self._find(operation.table))
-        found = tuple(items.get(key) for key in operation.keys)
-        check_read_size(sum(len(item.key) + len(item.value) for item in found if item is not None))
-        return found
+        items_read = tuple(items.get(key) for key in operation.keys)
+        check_read_size(sum(len(item.key) + len(item.value) for item in items_read if item is not None))
+        return items_read
 
     def _list(self, operation: ListTable) -> TablePage:
         check_count(operation.count)

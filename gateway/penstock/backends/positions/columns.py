@@ -66,20 +66,20 @@ class MarkColumns:
         count, rest = divmod(len(columns), 4 * 8)
         if rest:
             raise fail(FailureCode.STORAGE, f"a page of positions has {len(columns)} bytes")
-        found = cls()
-        for at, column in enumerate((found._seq_nums, found._timestamps, found._places, found._offsets)):
+        marks = cls()
+        for at, column in enumerate((marks._seq_nums, marks._timestamps, marks._places, marks._offsets)):
             column.frombytes(columns[at * 8 * count : (at + 1) * 8 * count])
             _swap(column)
-        return found
+        return marks
 
     def behind(self, index: int) -> MarkColumns:
         """Return a copy of the marks from an index on."""
-        found = MarkColumns()
-        found._seq_nums = self._seq_nums[index:]
-        found._timestamps = self._timestamps[index:]
-        found._places = self._places[index:]
-        found._offsets = self._offsets[index:]
-        return found
+        marks = MarkColumns()
+        marks._seq_nums = self._seq_nums[index:]
+        marks._timestamps = self._timestamps[index:]
+        marks._places = self._places[index:]
+        marks._offsets = self._offsets[index:]
+        return marks
 
     def drop(self, count: int) -> None:
         """Drop the `count` oldest marks."""

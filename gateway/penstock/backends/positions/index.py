@@ -152,7 +152,7 @@ class PositionIndex:
     async def between(self, seq_num: int, end: int) -> list[Mark]:
         """Return the marks for the records from `seq_num` up to `end`: the last one at or before `seq_num`, and those
         after it. Raises OperationFailed(STORAGE)."""
-        found = [await self.before(FromSeqNum(seq_num))]
+        marks = [await self.before(FromSeqNum(seq_num))]
         begin: int | None = seq_num
         while begin is not None and self._coarse:
             at = max(self._coarse.before(FromSeqNum(begin)), 0)  # again for each page: a trim drops the first ones
@@ -160,9 +160,9 @@ class PositionIndex:
                 break
             begin = self._coarse[at + 1].seq_num if at + 1 < len(self._coarse) else None
             page = await self._page(at)
-            behind = range(page.before(FromSeqNum(found[-1].seq_num)) + 1, page.before(FromSeqNum(end - 1)) + 1)
-            found += [page[index] for index in behind]
-        return found
+            behind = range(page.before(FromSeqNum(marks[-1].seq_num)) + 1, page.before(FromSeqNum(end - 1)) + 1)
+            marks += [page[index] for index in behind]
+        return marks
 
     async def behind(self, seq_num: int) -> Mark | None:
         """Return the first mark after a sequence number, or None. Raises OperationFailed(STORAGE)."""

@@ -94,8 +94,8 @@ class IndexTable:
         except OperationFailed:  # there is no table yet, or none any more
             return None
 
-    def _kept(self, found: Sequence[TableItem | None]) -> Kept | None:
-        ends, generation = found
+    def _kept(self, items: Sequence[TableItem | None]) -> Kept | None:
+        ends, generation = items
         if ends is None:
             return None
         numbers = _ENDS.unpack(ends.value)

@@ -282,15 +282,15 @@ class NumberAssigner:
         wanted, timestamps = self._comparable(work_item.handed.append.bodies), work_item.handed.timestamps
         limit = min(self._stream.clock(), *timestamps[:1] or [U64_MAX])
         while True:
-            found = await unnumbered.behind(draft, len(wanted))
-            at = index_of(wanted, self._comparable(found.bodies))
-            others = len(found.bodies) - len(wanted) + 1 if at is None else at
+            records = await unnumbered.behind(draft, len(wanted))
+            at = index_of(wanted, self._comparable(records.bodies))
+            others = len(records.bodies) - len(wanted) + 1 if at is None else at
             if others <= 0 and at is None:
                 return
-            draft.number(found, others, limit)
+            draft.number(records, others, limit)
             if at is not None:
                 break
-        numbered = draft.number(without_records(found, at), len(wanted), 0, timestamps or None)
+        numbered = draft.number(without_records(records, at), len(wanted), 0, timestamps or None)
         work_item.result = _Settled(numbered.mark(0), numbered.mark(len(wanted) - 1))
 
     async def _fill_gap(self, draft: Draft, begin: Mark, work_item: _Work) -> None:

@@ -27,11 +27,11 @@ class Creations:
     async def of(self, streams: Sequence[StreamRef], now: int) -> list[int]:
         """Return the creation times of these streams; it is `now` for streams that were never asked for before."""
         keys = list(map(_key, streams))
-        found = await self._table.get(*keys)
-        if new := [key for key, value in zip(keys, found, strict=True) if value is None]:
+        values = await self._table.get(*keys)
+        if new := [key for key, value in zip(keys, values, strict=True) if value is None]:
             await self._table.add(*((key, str(now).encode()) for key in new))
-            found = await self._table.get(*keys)
-        return [now if value is None else int(value) for value in found]
+            values = await self._table.get(*keys)
+        return [now if value is None else int(value) for value in values]
 
     async def known(self, streams: Sequence[StreamRef]) -> list[int | None]:
         """Return the creation times of these streams, None for streams that were never asked for before."""
@@ -43,8 +43,8 @@ class Creations:
 
     async def kept(self, stream: StreamRef) -> int | None:
         """Return the version of a stream's creation time, or None if there is none."""
-        (found,) = await self._table.entries(_key(stream))
-        return None if found is None else found.version
+        (entry,) = await self._table.entries(_key(stream))
+        return None if entry is None else entry.version
 
     async def forget(self, stream: StreamRef, kept: int | None) -> None:
         """Remove the creation time of a stream that is gone. `kept`: what `kept` has returned before that was known. A

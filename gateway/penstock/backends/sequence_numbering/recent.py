@@ -81,8 +81,8 @@ class RecentBatches:
 
     def mark_of(self, seq_num: int) -> Mark | None:
         """Return the mark of a record, or None if no batch holds it."""
-        found = self.holding(seq_num)
-        return None if found is None else found[0].mark(seq_num - found[0].first)
+        holding = self.holding(seq_num)
+        return None if holding is None else holding[0].mark(seq_num - holding[0].first)
 
     def seq_num_of(self, mark: Mark) -> int | None:
         """Return the number of the record with the identifier or offset of `mark`, or None; ignores `mark.seq_num`."""

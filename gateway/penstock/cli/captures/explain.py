@@ -56,12 +56,12 @@ def explain_command(captures: tuple[Path, ...], connections: Sequence[int], side
     """
     from penstock_analysis.dialogue.dialogues import Dialogues
 
-    with opened_captures(captures, "Reading", side=side, connections=connections) as found:
-        explanation = _Explanation(writer(found), KEPT_BYTES if connections else KEPT_BYTES_OF_MANY, as_lines)
+    with opened_captures(captures, "Reading", side=side, connections=connections) as events:
+        explanation = _Explanation(writer(events), KEPT_BYTES if connections else KEPT_BYTES_OF_MANY, as_lines)
         choice = CaptureFilter(connections)
         dialogues = Dialogues(choice.conversation)
         missing = set(connections)
-        for event in found:
+        for event in events:
             explanation.begin(event.time_ns)
             if choice.conversation(event.conversation):
                 missing.discard(event.conversation.number)

@@ -67,13 +67,13 @@ def export_command(
     choice = CaptureFilter(connections, protocols, streams)
     wanted: Wanted = choice.conversation
     if form == "pcapng" and (streams or protocols):
-        with opened_captures(captures, "Choosing", prints=False) as found:
-            if found.live:
+        with opened_captures(captures, "Choosing", prints=False) as captures_opened:
+            if captures_opened.live:
                 raise click.UsageError("with --stream or --protocol the capture is read twice, so it cannot be a pipe")
-            wanted = _about(found, choice)
-    with opened_captures(captures, "Exporting", output == Path("-"), side, connections) as found:
-        events = begun(found)
-        with _output(output, found) as write:
+            wanted = _about(captures_opened, choice)
+    with opened_captures(captures, "Exporting", output == Path("-"), side, connections) as captures_opened:
+        events = begun(captures_opened)
+        with _output(output, captures_opened) as write:
             _FORMS[form](events, choice, wanted, write)
 
 
@@ -101,18 +101,18 @@ def _about(captures: CaptureEvents, choice: CaptureFilter) -> Wanted:
     """Return a filter that accepts conversations with a chosen message."""
     from penstock_analysis.dialogue.dialogues import Dialogues
 
-    found: set[tuple[str, int]] = set()
+    conversations: set[tuple[str, int]] = set()
 
     def note(items: Iterator[Message | Problem]) -> None:
         for item in items:
             if isinstance(item, Message) and choice.message(item):
-                found.add((item.conversation.run, item.conversation.number))
+                conversations.add((item.conversation.run, item.conversation.number))
 
     dialogues = Dialogues(choice.conversation)
     for event in captures:
         note(dialogues.receive(event))
     note(dialogues.end())
-    return lambda conversation: (conversation.run, conversation.number) in found
+    return lambda conversation: (conversation.run, conversation.number) in conversations
 
 
 def _items(events: Events, dialogues: Dialogues) -> Iterator[Message | Problem]:

@@ -39,8 +39,8 @@ def records_command(
     from penstock_analysis.dialogue.dialogues import Dialogues
 
     choice = CaptureFilter(connections, protocols, streams)
-    with opened_captures(captures, "Reading", side=side, connections=connections) as found:
-        write = writer(found)
+    with opened_captures(captures, "Reading", side=side, connections=connections) as events:
+        write = writer(events)
         dialogues = Dialogues(choice.conversation)
 
         def show(items: Iterator[Message | Problem]) -> None:
@@ -51,7 +51,7 @@ def records_command(
                     if action in (None, record.action) and choice.record(record):
                         write(as_json(record_line(record)))
 
-        for event in found:
+        for event in events:
             show(dialogues.receive(event))
         show(dialogues.end())
 

@@ -88,14 +88,14 @@ def show_command(
     texts = [text] if text else []
     choice = CaptureFilter(connections, protocols, streams, kinds, texts).plus(expression)
     rows = RowFormat(absolute, bodies or details)
-    with opened_captures(captures, "Reading", side=side, connections=connections) as found:
-        write = writer(found)
+    with opened_captures(captures, "Reading", side=side, connections=connections) as events:
+        write = writer(events)
         if progress:
-            found.on_read = _Progress(found.size).on_read
+            events.on_read = _Progress(events.size).on_read
         if conversations:
-            _show_conversations(begun(found), choice, rows, as_lines, write)
+            _show_conversations(begun(events), choice, rows, as_lines, write)
         else:
-            show_messages(begun(found), choice, rows, MessageForm(as_lines, bodies, details), write)
+            show_messages(begun(events), choice, rows, MessageForm(as_lines, bodies, details), write)
 
 
 class _Progress:

@@ -50,9 +50,9 @@ def stats_command(
 
     choice = CaptureFilter(connections, protocols, streams)
     statistics = Statistics(choice)
-    with opened_captures(captures, "Counting", False, side, connections) as found:
+    with opened_captures(captures, "Counting", False, side, connections) as events:
         dialogues = Dialogues(choice.conversation)
-        for event in found:
+        for event in events:
             if choice.conversation(event.conversation):
                 statistics.count(event, dialogues)
         statistics.end(dialogues)

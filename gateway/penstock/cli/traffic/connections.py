@@ -27,13 +27,13 @@ _MOST_NAMES: Final = 3
 def connections_command(management: str, token: str | None, as_lines: bool, closed: int | None) -> None:
     """List all connections of a running gateway, including those with servers behind it."""
     if closed is not None:
-        found = [answered(management, token, f"/connections/{closed}/close", {})]
+        connections = [answered(management, token, f"/connections/{closed}/close", {})]
         said = [f"connection {closed} is closed"]
     else:
-        found = answered(management, token, "/connections")["connections"]
-        said = [*table([_HEADS, *(_row(one, time.time()) for one in found)])]
+        connections = answered(management, token, "/connections")["connections"]
+        said = [*table([_HEADS, *(_row(one, time.time()) for one in connections)])]
     if as_lines:
-        print_json(*found)
+        print_json(*connections)
     else:
         print_lines(*said)
 

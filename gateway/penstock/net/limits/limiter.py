@@ -505,17 +505,17 @@ class EvictionPool:
 
     def spare(self, now: float) -> ConnectionQuota | None:
         """Return the connection to close for another one; None if all are busy, or were a moment ago."""
-        found = _longest_at_rest(self._unauthenticated, now, UNAUTHENTICATED_IDLE_SECONDS)
-        return found or _longest_at_rest(self._authenticated, now, AUTHENTICATED_IDLE_SECONDS)
+        longest = _longest_at_rest(self._unauthenticated, now, UNAUTHENTICATED_IDLE_SECONDS)
+        return longest or _longest_at_rest(self._authenticated, now, AUTHENTICATED_IDLE_SECONDS)
 
 
 def _longest_at_rest(queue: OrderedDict[ConnectionQuota, float], now: float, seconds: float) -> ConnectionQuota | None:
-    found: ConnectionQuota | None = None
+    longest: ConnectionQuota | None = None
     used: list[ConnectionQuota] = []
     for quota, known_at in islice(queue.items(), LOOKS):
         if not quota.busy and quota.rested_at <= now - seconds:
-            if found is None or quota.rested_at < found.rested_at:
-                found = quota
+            if longest is None or quota.rested_at < longest.rested_at:
+                longest = quota
         elif quota.busy or quota.rested_at > known_at:
             used.append(quota)
         else:
@@ -523,7 +523,7 @@ def _longest_at_rest(queue: OrderedDict[ConnectionQuota, float], now: float, sec
     for quota in used:
         queue[quota] = now
         queue.move_to_end(quota)  # so that others are compared next time
-    return found
+    return longest
 
 
 class Limiter:

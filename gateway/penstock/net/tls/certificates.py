@@ -85,18 +85,18 @@ class Reloaded(ABC):
     def look(self) -> Outcome | None:
         """Reload if the files have changed and are unchanged since the last poll. Return the outcome, None if nothing
         was done."""
-        found = self._stamps()
-        settled, self._seen = found == self._seen, found
-        return self._remake(found) if settled and found != self._tried else None
+        stamps = self._stamps()
+        settled, self._seen = stamps == self._seen, stamps
+        return self._remake(stamps) if settled and stamps != self._tried else None
 
     def reload(self) -> Outcome:
         """Reload, whether or not the files have changed. The outcome names those that have."""
         return self._remake(self._stamps())
 
-    def _remake(self, found: tuple[Stamp, ...]) -> Outcome:
-        pairs = zip(self.files, self._tried, found, strict=True)
+    def _remake(self, stamps: tuple[Stamp, ...]) -> Outcome:
+        pairs = zip(self.files, self._tried, stamps, strict=True)
         changed = tuple(file for file, before, now in pairs if before != now)
-        self._tried = found
+        self._tried = stamps
         try:
             self.make()
         except CannotStart as error:
@@ -154,7 +154,7 @@ class Certificates:
             if some := self._all:
                 self._log_outcomes(
                     await trio.to_thread.run_sync(
-                        lambda: [found for certificate in some if (found := certificate.look())]
+                        lambda: [outcome for certificate in some if (outcome := certificate.look())]
                     )
                 )
                 del some
@@ -169,13 +169,13 @@ class Certificates:
 
     def expiries(self) -> list[Expiry]:
         """Return the expiry of all certificates and lists in use, soonest first."""
-        found = {
+        known_expiries = {
             Expiry(certificate.owner, file, about.subject, about.until.timestamp(), about.soon)
             for certificate in self._all
             for file, about in certificate.described()
             if about.until is not None
         }
-        return sorted(found, key=lambda expiry: (expiry.until, expiry.owner, expiry.file))
+        return sorted(known_expiries, key=lambda expiry: (expiry.until, expiry.owner, expiry.file))
 
     def _samples(self) -> Iterator[Sample]:
         for certificate in self.expiries():

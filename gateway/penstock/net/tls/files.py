@@ -48,10 +48,10 @@ def stamp_of(path: str) -> Stamp:
     """Return a stamp that differs when the file, or the target of a symbolic link, has changed: mtime, size, inode and
     device. None if there is no file."""
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
+    return status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev
 
 
 def certificates_in(path: str) -> list[Described]:
@@ -89,12 +89,12 @@ def _host_names(certificate: Certificate) -> Iterator[str]:
     from cryptography import x509
 
     try:
-        found: Sequence[str] = certificate.extensions.get_extension_for_class(
+        names: Sequence[str] = certificate.extensions.get_extension_for_class(
             x509.SubjectAlternativeName
         ).value.get_values_for_type(x509.DNSName)
     except x509.ExtensionNotFound:
-        found = [str(one.value) for one in certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
-    yield from (name.lower() for name in found)
+        names = [str(one.value) for one in certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+    yield from (name.lower() for name in names)
 
 
 def no_password() -> str:

@@ -46,10 +46,10 @@ class RunningTimer:
 def running_timer(family: Family[Count], *labels: str) -> RunningTimer:
     """Return the timer of a series."""
     key = family.name, labels
-    found = _known.get(key)
-    if found is None:
-        found = _known[key] = family, RunningTimer(family.child(*labels))
-    return found[1]
+    timer = _known.get(key)
+    if timer is None:
+        timer = _known[key] = family, RunningTimer(family.child(*labels))
+    return timer[1]
 
 
 def running_samples() -> Iterator[Sample]:

@@ -89,12 +89,12 @@ class Family(Generic[C]):
 
     def child(self, *values: str) -> C:
         """Return the series with these label values, in the order of `label_names`."""
-        found = self._children.get(values)
-        if found is None:
+        child = self._children.get(values)
+        if child is None:
             if len(values) != len(self.label_names):
                 raise ValueError(f"{self.name} has the labels {self.label_names}, not {len(values)} of them")
-            found = self._children[values] = self._make()
-        return found
+            child = self._children[values] = self._make()
+        return child
 
     def labels(self, *values: str, **named: str) -> C:
         """Return the series with these label values, by position or by name, as in prometheus_client."""
@@ -129,9 +129,9 @@ def sampling(source: Source) -> Iterator[None]:
 
 def looked_up() -> dict[str, dict[tuple[str, ...], float]]:
     """Return the samples of all sources by family and labels; samples of the same series are added up."""
-    found: dict[str, dict[tuple[str, ...], float]] = {}
+    values_by_family: dict[str, dict[tuple[str, ...], float]] = {}
     for source in _sources:
         for family, labels, value in source():
-            series = found.setdefault(family.name, {})
+            series = values_by_family.setdefault(family.name, {})
             series[labels] = series.get(labels, 0) + value
-    return found
+    return values_by_family

@@ -193,10 +193,10 @@ class Tap:
     @property
     def noted(self) -> dict[str, list[str]]:
         """Values noted of its uses by `route`, `stream` and `identity`, each in order."""
-        found: dict[str, list[str]] = {"route": [], "stream": [], "identity": []}
+        notes: dict[str, list[str]] = {"route": [], "stream": [], "identity": []}
         for key, value in self._notes:
-            found[key].append(value)
-        return found
+            notes[key].append(value)
+        return notes
 
     @property
     def offsets(self) -> tuple[int, int]:

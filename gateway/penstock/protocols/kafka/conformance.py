@@ -514,9 +514,11 @@ async def metadata_by_the_id(session: KafkaTestSession) -> None:
     line = await session.created()
     if line.versions(API_OF[MetadataRequest])[-1] < _FIRST_BY_ID:
         raise NotApplicable("the server has no ids of topics")
-    found = await session.described(line)
-    require(found.topic_id != NO_UUID, "the id of the topic", found)
-    request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=found.topic_id)], allow_auto_topic_creation=False)
+    described = await session.described(line)
+    require(described.topic_id != NO_UUID, "the id of the topic", described)
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(topic_id=described.topic_id)], allow_auto_topic_creation=False
+    )
     response = await line.call(request, MetadataResponse)
     require_equal([(topic.error_code, topic.name) for topic in response.topics], [(Code.NONE, session.topic)])
 
@@ -951,8 +953,8 @@ class _Member:
         group = WantedGroup(group_id=self._session.group, topics=topics)
         request = OffsetFetchRequest(group_id=self._session.group, topics=topics, groups=[group])
         response = await self.line.call(request, OffsetFetchResponse)
-        found = response.groups[0].topics if response.groups else response.topics
-        return found[0].partitions[0].error_code, found[0].partitions[0].committed_offset
+        group_topics = response.groups[0].topics if response.groups else response.topics
+        return group_topics[0].partitions[0].error_code, group_topics[0].partitions[0].committed_offset
 
 
 async def _member(session: KafkaTestSession) -> _Member:

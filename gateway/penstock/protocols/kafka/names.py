@@ -75,16 +75,16 @@ class KafkaNames(msgspec.Struct, frozen=True):
 
     def is_member(self, stream: StreamRef, topic: str) -> bool:
         """Return whether a stream is one of several partitions of a topic."""
-        found = _MEMBER.fullmatch(stream.stream)
-        return found is not None and found[1] == topic
+        match = _MEMBER.fullmatch(stream.stream)
+        return match is not None and match[1] == topic
 
     def from_stream(self, stream: StreamRef) -> TopicPartition:
         """Return the partition that a stream is. Raises NOT_REPRESENTABLE if it is none."""
         if self.internal and stream.basin == INTERNAL_BASIN:
             return TopicPartition(self._internal_topic(stream.stream), 0, whole=True)
         if stream.basin == self.basin:
-            if (found := _MEMBER.fullmatch(stream.stream)) is not None and found[1] not in _DOTS:
-                return TopicPartition(found[1], int(found[2]), whole=False)
+            if (match := _MEMBER.fullmatch(stream.stream)) is not None and match[1] not in _DOTS:
+                return TopicPartition(match[1], int(match[2]), whole=False)
             if is_topic(stream.stream):
                 return TopicPartition(stream.stream, 0, whole=True)
         reason = (
@@ -103,7 +103,7 @@ class KafkaNames(msgspec.Struct, frozen=True):
         """Return the name of the stream of INTERNAL_BASIN that a topic is, None if it is none."""
         if not self.internal or not topic.startswith(self.internal):
             return None
-        return _ESCAPED.sub(lambda found: _LETTERS[found[0]], topic[len(self.internal) :])
+        return _ESCAPED.sub(lambda match: _LETTERS[match[0]], topic[len(self.internal) :])
 
 
 async def topics_of(names: Iterable[str]) -> dict[str, int]:
@@ -117,8 +117,8 @@ async def topics_of(names: Iterable[str]) -> dict[str, int]:
     members: dict[str, set[int]] = {}
     whole: set[str] = set()
     async for name in in_turns(names):
-        if (found := _MEMBER.fullmatch(name)) is not None:
-            members.setdefault(found[1], set()).add(int(found[2]))
+        if (match := _MEMBER.fullmatch(name)) is not None:
+            members.setdefault(match[1], set()).add(int(match[2]))
         elif _TOPIC.fullmatch(name):
             whole.add(name)
     topics = dict.fromkeys(whole - _DOTS, 1)

@@ -41,11 +41,11 @@ class KafkaTerms(Terms):
 
     async def committed(self, back: Back, label: str, group: str, stream: StreamRef) -> Start:
         """Return the offset that a group has committed. Raises BAD_QUERY if it has none, and STREAM_NOT_FOUND."""
-        found = self._names.from_stream(stream)
+        partition = self._names.from_stream(stream)
         table = StructTable(back, table_of(label))
         offsets = CommittedOffsets(table, GroupJournal(table))
-        [offset] = await offsets.get(group, [GroupPartition(found.topic, found.partition)])
-        _, created_at = (await KafkaTopics(back, self._names).creations(found.topic))[found.partition]
+        [offset] = await offsets.get(group, [GroupPartition(partition.topic, partition.partition)])
+        _, created_at = (await KafkaTopics(back, self._names).creations(partition.topic))[partition.partition]
         if offset is None or offset.created_at != created_at:
             raise fail(FailureCode.BAD_QUERY, f"group {group!r:.80} has committed no offset of {stream}")
         return FromSeqNum(offset.offset)
@@ -53,7 +53,7 @@ class KafkaTerms(Terms):
     def hints(self, stream: StreamRef, located: Located) -> Mapping[str, dict[str, Any]]:
         """Return topic, partition, and the offset to read from."""
         try:
-            found = self._names.from_stream(stream)
+            partition = self._names.from_stream(stream)
         except OperationFailed:
             return {}
-        return {"kafka": {"topic": found.topic, "partition": found.partition, "offset": located.seq_num}}
+        return {"kafka": {"topic": partition.topic, "partition": partition.partition, "offset": located.seq_num}}

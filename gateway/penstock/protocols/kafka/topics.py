@@ -238,9 +238,9 @@ class KafkaTopics:
     async def _infos(self, prefix: str, most: int = MOST_STREAMS) -> list[StreamInfo] | None:
         """Return the streams that begin with `prefix`, the first `most` of them, as `_listed` does; 1 to look for the
         stream of this name."""
-        found: list[StreamInfo] = []
+        infos: list[StreamInfo] = []
         while True:
-            after = found[-1].name if found else ""
+            after = infos[-1].name if infos else ""
             listing = ListStreams(self._names.basin, prefix, after, min(_PAGE, most), exact=most == 1)
             try:
                 page = await self._back.perform(listing)
@@ -250,10 +250,10 @@ class KafkaTopics:
                 if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
                     raise
                 return []
-            found += page.items
+            infos += page.items
             if not page.has_more or most < MOST_STREAMS:
-                return found
-            if len(found) >= MOST_STREAMS:
+                return infos
+            if len(infos) >= MOST_STREAMS:
                 reason = f"basin {self._names.basin} has more than {MOST_STREAMS} streams"
                 raise fail(FailureCode.LIMIT_EXCEEDED, reason)
 

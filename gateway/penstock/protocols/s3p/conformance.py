@@ -111,9 +111,9 @@ class S3PTestLine:
         """Read one error with one of the codes, and what must follow: the end of the connection for an unrecoverable
         one. Raises Deviation."""
         line = await self.reply()
-        found = _ERROR.fullmatch(line)
+        match = _ERROR.fullmatch(line)
         wanted = " or ".join(codes)
-        require(found is not None and found[1].decode() in codes, f"-{wanted} and a message of printable ASCII", line)
+        require(match is not None and match[1].decode() in codes, f"-{wanted} and a message of printable ASCII", line)
         if codes[0] in _UNRECOVERABLE:
             require(await self._ended(self._patience), f"the end of the connection after {wanted}", "an open one")
         else:
@@ -551,20 +551,20 @@ async def trim_keeps_the_last_id(session: S3PTestSession) -> None:
 async def concurrent_appends(session: S3PTestSession) -> None:
     """Appends of several clients have different identifiers, and are read in rising order."""
     line, stream = await session.created()
-    found: list[bytes] = []
+    ids: list[bytes] = []
 
     async def append() -> None:
         client = await session.line()
         for _ in range(10):
             await client.send(_append(stream, b"x"))
             await client.reply()
-            found.append((await client.reply()).rstrip())
+            ids.append((await client.reply()).rstrip())
 
     async with trio.open_nursery() as nursery:
         for _ in range(4):
             nursery.start_soon(append)
-    ordered = sorted(found, key=lambda one: tuple(map(int, one.split(b"-"))))
-    require_equal(len(set(found)), 40)
+    ordered = sorted(ids, key=lambda one: tuple(map(int, one.split(b"-"))))
+    require_equal(len(set(ids)), 40)
     await line.ask(_command("READ", stream, "COUNT", "40"), _replied(*((one.decode(), b"x") for one in ordered)))
 
 

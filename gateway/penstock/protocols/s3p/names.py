@@ -96,13 +96,13 @@ def _escaped(name: bytes) -> str:
     return validate_stream_name(escaped, NO_COUNTERPART)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return f"%{ord(found[0]) & 0xFF:02X}"
+def _escape(match: re.Match[str]) -> str:
+    return f"%{ord(match[0]) & 0xFF:02X}"
 
 
 def _unescaped(stream: str) -> bytes:
     try:
-        name = _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode("ascii")), stream.encode())
+        name = _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode("ascii")), stream.encode())
         canonical = _escaped(name)
     except UnicodeEncodeError:
         canonical = None

@@ -89,15 +89,15 @@ class Delegation:
 
     def check(self, token: str) -> Delegated:
         """Verify a token and return its claims. Raises TokenRejected."""
-        found = self._known.get(token)
-        if found is None:
-            found = self._read(token)
+        delegated = self._known.get(token)
+        if delegated is None:
+            delegated = self._read(token)
             if len(self._known) >= _REMEMBERED:
                 del self._known[next(iter(self._known))]
-            self._known[token] = found
-        if self.is_over(found.expires_ms):
+            self._known[token] = delegated
+        if self.is_over(delegated.expires_ms):
             raise TokenRejected("the delegation token has expired", expired=True)
-        return found
+        return delegated
 
     def is_over(self, expires_ms: int) -> bool:
         """Return whether this expiry time (ms since the Unix epoch) has passed."""

@@ -77,8 +77,8 @@ class _Listener(ListenerKind[SegmentListener]):
     )
 
     def recorded_stream(self, name: str, basin: str) -> StreamRef | None:
-        found = SegmentNames(basin).to_stream(name)
-        return found if found.basin != INTERNAL_BASIN else None
+        stream = SegmentNames(basin).to_stream(name)
+        return stream if stream.basin != INTERNAL_BASIN else None
 
     def side(self, table: SegmentListener) -> FrontSide:
         from penstock.protocols.segment.report import SegmentSide
@@ -149,8 +149,8 @@ class _Back(BackKind[SegmentBackTable]):
             secret_in(f"backs.{name}.password_file", table.password_file)
 
     def addresses(self, table: SegmentBackTable) -> Mapping[str, str]:
-        found = {"": table.address, "controller": table.controller}
-        return {name: address for name, address in found.items() if address is not None}
+        by_role = {"": table.address, "controller": table.controller}
+        return {name: address for name, address in by_role.items() if address is not None}
 
     def address(self, table: SegmentBackTable) -> str:
         return table.controller or table.address or ""

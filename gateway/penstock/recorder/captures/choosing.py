@@ -109,15 +109,15 @@ def parse_terms(text: str, names: Collection[str], bare: str = "") -> dict[str, 
     """Parse an expression in one line: NAME=VALUE terms, such as `stream=penstock/orders* kind=Append*`, which may be
     repeated, and quoted as in a shell. `bare`: the name for a word without `=`; "": that is an error. Raises
     ValueError, whose message says what is wrong."""
-    found: dict[str, tuple[str, ...]] = {}
+    terms: dict[str, tuple[str, ...]] = {}
     for term in shlex.split(text):
         name, equals, value = term.partition("=")
         if bare and not equals:
             name, value = bare, term
         if name not in names or not value:
             raise ValueError(f"{term!r}: expected NAME=VALUE with one of {', '.join(names)}")
-        found[name] = (*found.get(name, ()), value)
-    return found
+        terms[name] = (*terms.get(name, ()), value)
+    return terms
 
 
 def parse_filter(text: str) -> CaptureFilter:

@@ -71,9 +71,9 @@ class Judgement(msgspec.Struct):
 def judged(items: Iterable[Message | Problem], sender: Sender | None = None) -> list[Judgement]:
     """Return the judgements of all messages and problems, in order of protocol; None: of both senders. Those of
     connections whose protocol is not known, as in foreign captures, are one."""
-    found: dict[tuple[str, Sender], Judgement] = {}
+    judgements: dict[tuple[str, Sender], Judgement] = {}
     for item in items:
         protocol = item.conversation.protocol or UNKNOWN
         if sender in (None, item.sender):
-            found.setdefault((protocol, item.sender), Judgement(protocol, item.sender)).take(item)
-    return [found[key] for key in sorted(found, key=lambda key: (key[0], key[1].value))]
+            judgements.setdefault((protocol, item.sender), Judgement(protocol, item.sender)).take(item)
+    return [judgements[key] for key in sorted(judgements, key=lambda key: (key[0], key[1].value))]

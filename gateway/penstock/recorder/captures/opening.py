@@ -216,9 +216,9 @@ def capture_files(path: Path) -> list[Path]:
         next(path.iterdir(), None)  # raises OSError for an unreadable directory, which glob reports as empty
     except OSError as error:
         raise UnreadableCapture(f"{path}: {error.strerror}") from error
-    found = {file for pattern in _PATTERNS for file in path.glob(pattern) if not file.name.startswith(".")}
+    files = {file for pattern in _PATTERNS for file in path.glob(pattern) if not file.name.startswith(".")}
     # Both forms exist while a file is being compressed, and after a crash during that.
-    names = sorted(file for file in found if file.suffix != ".zst" or file.with_suffix("") not in found)
+    names = sorted(file for file in files if file.suffix != ".zst" or file.with_suffix("") not in files)
     if not names:
         raise UnreadableCapture(f"{path}: this directory has no captures (*.pcapng, *.pcapng.zst)")
     return names

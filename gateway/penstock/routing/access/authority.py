@@ -76,14 +76,14 @@ class FileOfTokens(TokenPlace):
         if version != self._version:
             self._version = version
             self._known.clear()
-        found = self._known.get((key, digest))
-        if found is None:
-            found = self._file.find(key, digest)
-            if found is not None:
+        stored_token = self._known.get((key, digest))
+        if stored_token is None:
+            stored_token = self._file.find(key, digest)
+            if stored_token is not None:
                 if len(self._known) >= CACHED:
                     del self._known[next(iter(self._known))]
-                self._known[key, digest] = found
-        return found
+                self._known[key, digest] = stored_token
+        return stored_token
 
     async def issue(self, info: AccessTokenInfo, now_ms: int) -> str:
         return await self._changed(lambda file: file.issue(info, now_ms))
@@ -126,11 +126,11 @@ class Authority:
         """Return the grant of a token. Raises AUTHN for one that is malformed, unknown or revoked, PERMISSION_DENIED
         for one that has expired, HOT_SERVER while tokens cannot be looked up. Malformed ones are not looked up."""
         parsed = parse_token(token)
-        found = None if parsed is None else self._tokens.find(*parsed)
-        if found is None:
+        stored_token = None if parsed is None else self._tokens.find(*parsed)
+        if stored_token is None:
             raise OperationFailed(UNKNOWN)
-        self._check_age(found)
-        return found
+        self._check_age(stored_token)
+        return stored_token
 
     def lapsed(self, grant: Grant) -> Failure | None:
         """Return why a grant that was issued earlier is no longer valid, or None if it still is. Tokens that cannot be

@@ -159,8 +159,8 @@ class GuardedBack(BackWrapper):
             return Page([], has_more=False)
         start_after = before + operation.start_after if operation.start_after else ""
         page = await self._inner.perform(replace(operation, prefix=prefix, start_after=start_after))
-        found = _within(page, grant.streams)
-        return replace(found, items=[_shown(grant, item) for item in found.items]) if before else found
+        visible = _within(page, grant.streams)
+        return replace(visible, items=[_shown(grant, item) for item in visible.items]) if before else visible
 
     # ---- sessions ------------------------------------------------------------------------------------------------
 

@@ -36,16 +36,16 @@ class _Hash(NamedTuple):
     def parse(cls, text: str) -> _Hash:
         try:
             kind, n, r, p, salt, digest = text.split(":")
-            found = cls(
+            stored_hash = cls(
                 (int(n), int(r), int(p)), base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)
             )
         except ValueError:
-            kind, found = "", cls((0, 0, 0), b"", b"")
-        n_cost, r_cost, p_cost = found.cost
+            kind, stored_hash = "", cls((0, 0, 0), b"", b"")
+        n_cost, r_cost, p_cost = stored_hash.cost
         sensible = n_cost > 1 and n_cost & (n_cost - 1) == 0 and 0 < n_cost * r_cost <= _MOST_COST and 0 < p_cost <= 16
-        if kind != _PREFIX or not sensible or len(found.digest) != 32:
+        if kind != _PREFIX or not sensible or len(stored_hash.digest) != 32:
             raise ValueError("this is not a password hash; `penstock token password` prints one")
-        return found
+        return stored_hash
 
     def matches(self, password: str) -> bool:
         return hmac.compare_digest(_scrypt(password, self.salt, self.cost), self.digest)

@@ -58,8 +58,8 @@ class TokenPage(msgspec.Struct, frozen=True):
 
 def parse_token(text: str) -> tuple[str, bytes] | None:
     """Return key and digest of a token's text, or None if it is not spelled as a token of the gateway."""
-    found = _TOKEN.fullmatch(text)
-    return None if found is None else (found[1], hashlib.sha256(found[2].encode("ascii")).digest())
+    match = _TOKEN.fullmatch(text)
+    return None if match is None else (match[1], hashlib.sha256(match[2].encode("ascii")).digest())
 
 
 def new_secret() -> tuple[str, bytes]:

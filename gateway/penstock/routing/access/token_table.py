@@ -71,8 +71,8 @@ class TableOfTokens(TokenPlace):
                 return f"pst_{key}_{secret}"
 
     async def page(self, prefix: str, start_after: str, limit: int) -> TokenPage:
-        found, more = await self._table.page(_BY_ID + start_after.encode(), limit, _BY_ID + prefix.encode())
-        return TokenPage([decode_info(value) for _, value in found], more)
+        rows, more = await self._table.page(_BY_ID + start_after.encode(), limit, _BY_ID + prefix.encode())
+        return TokenPage([decode_info(value) for _, value in rows], more)
 
     async def revoke(self, token_id: str) -> None:
         key = _key_of(token_id).encode()

@@ -184,10 +184,10 @@ class DurableWalk:
             raise lost(self._endpoint, f"stream {self._stream}: {error.failure.message}") from None
 
     def _parse(self, text: str) -> _Place:
-        found = _PLACE.fullmatch(text)
-        if found is None:
+        match = _PLACE.fullmatch(text)
+        if match is None:
             raise fail(FailureCode.INVALID, f"{self._endpoint}: {text!r:.80} is no place N,OFFSET")
-        return _Place(found[3], int(found[1]), found[2] or "")
+        return _Place(match[3], int(match[1]), match[2] or "")
 
 
 def _digest(body: bytes) -> str:

@@ -28,8 +28,8 @@ class StreamSegmentName(NamedTuple):
     def parse(cls, name: str) -> StreamSegmentName | None:
         """Return the parts of `scope/stream`, `scope/stream/NUMBER` (of epoch 0) or a full name; None for any other
         text."""
-        found = _NAME.fullmatch(name)
-        return None if found is None else cls(found[1], found[2], int(found[3] or 0), int(found[4] or 0))
+        match = _NAME.fullmatch(name)
+        return None if match is None else cls(match[1], match[2], int(match[3] or 0), int(match[4] or 0))
 
     @classmethod
     def of_id(cls, scope: str, stream: str, segment_id: int) -> StreamSegmentName:

@@ -100,8 +100,8 @@ class TailArguments(Arguments, frozen=True, kw_only=True):
         """Return whether a message is asked for."""
         same = ((self.connection, message["connection"]), (self.layer, message["layer"]))
         globs = ((self.stream, message["stream"]), (self.kind, message["kind"]))
-        return all(asked in (None, found) for asked, found in same) and all(
-            glob is None or fnmatchcase(found, glob) for glob, found in globs
+        return all(pattern in (None, value) for pattern, value in same) and all(
+            glob is None or fnmatchcase(value, glob) for glob, value in globs
         )
 
 
@@ -117,15 +117,15 @@ class TailResult(msgspec.Struct, kw_only=True):
 
 
 async def _tail(events: PageEvents, arguments: TailArguments) -> TailResult:
-    found = _TailPart(arguments, *_place(events, arguments.cursor))
+    tail_part = _TailPart(arguments, *_place(events, arguments.cursor))
     async with events.opened():
         with trio.move_on_after(arguments.seconds):
-            while not found.full and (news := await events.news(found.after)):
+            while not tail_part.full and (news := await events.news(tail_part.after)):
                 for number, kind, line in news:
-                    if not found.full:
-                        found.take(number, kind, line)
-    cursor = f"{events.resume_id(found.after)}-{found.nth}"
-    return TailResult(messages=found.messages, missed=found.missed, next_cursor=cursor)
+                    if not tail_part.full:
+                        tail_part.take(number, kind, line)
+    cursor = f"{events.resume_id(tail_part.after)}-{tail_part.nth}"
+    return TailResult(messages=tail_part.messages, missed=tail_part.missed, next_cursor=cursor)
 
 
 class _TailPart:

@@ -260,10 +260,10 @@ async def _diff(directory: RecorderDirectory, arguments: DiffArguments, may_chan
         *_options("stream", arguments.streams),
     ]
     options += _options("basin", [arguments.basin] if arguments.basin else [])
-    found = await object_of(["diff", *options, "--", str(a), b], _SECONDS)
+    comparison = await object_of(["diff", *options, "--", str(a), b], _SECONDS)
     pager = Pager(arguments.cursor, arguments.limit)
-    pager.take_all(found["streams"])
-    return DiffResult(equal=found["equal"], streams=pager.items, next_cursor=pager.next_cursor)
+    pager.take_all(comparison["streams"])
+    return DiffResult(equal=comparison["equal"], streams=pager.items, next_cursor=pager.next_cursor)
 
 
 class ReplayArguments(Arguments, frozen=True, kw_only=True):

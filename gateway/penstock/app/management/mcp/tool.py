@@ -148,6 +148,8 @@ def _said(text: str, *, failed: bool) -> dict[str, Any]:
 
 def _schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the JSON schema of a struct, with those that it uses in `$defs`."""
-    _, found = msgspec.json.schema_components((struct,), ref_template="#/$defs/{name}")
-    schema = {name: value for name, value in found.pop(struct.__name__).items() if name not in ("title", "description")}
-    return schema | ({"$defs": found} if found else {})
+    _, components = msgspec.json.schema_components((struct,), ref_template="#/$defs/{name}")
+    schema = {
+        name: value for name, value in components.pop(struct.__name__).items() if name not in ("title", "description")
+    }
+    return schema | ({"$defs": components} if components else {})

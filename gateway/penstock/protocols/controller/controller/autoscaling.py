@@ -93,12 +93,12 @@ class AutomaticScaling:
                 log.warning("automatic_scaling_failed", stream=path, error=str(error))
 
     async def _search(self) -> None:
-        found = [
+        paths = [
             path
             async for path, record in self._catalog.table.each(Prefix("stream/", StreamRecord))
             if record.open and _target_rate(record.config)
         ]
-        self._streams = {path: self._streams.get(path, {}) for path in found}
+        self._streams = {path: self._streams.get(path, {}) for path in paths}
 
     async def _sample(self, path: str) -> None:
         scope, name = path.split("/")

@@ -108,10 +108,10 @@ class CatalogStream(msgspec.Struct, frozen=True):
 
     def segment(self, segment_id: int) -> Segment:
         """Return the segment with this id. Raises SEGMENT_NOT_FOUND."""
-        found = next((segment for segment in self.record.segments if segment.id == segment_id), None)
-        if found is None:
+        match = next((segment for segment in self.record.segments if segment.id == segment_id), None)
+        if match is None:
             raise ControllerRefusal(ControllerProblem.SEGMENT_NOT_FOUND, f"{segment_id} of {self}")
-        return found
+        return match
 
     def is_cut(self, cut: Mapping[int, int]) -> bool:
         """Return whether offsets, by segments' ids, divide the stream in two; see `topology.is_cut`."""
@@ -206,9 +206,9 @@ class Catalog:
             segment = segments[-1]
             changes = {"segments": segments, "named": len(segments) - 1, "epoch": segment.epoch}
             stream = await self.save(stream, **changes, head={**head, segment.id: 0})
-        found = FirstSegment(segment.id, info.incarnation)
-        if first != found:
-            await self.numbers.set(stream.scope, stream.name, found)
+        current = FirstSegment(segment.id, info.incarnation)
+        if first != current:
+            await self.numbers.set(stream.scope, stream.name, current)
         return stream
 
     async def begin(self, stream: CatalogStream) -> None:
@@ -236,14 +236,14 @@ class Catalog:
         """Return when each epoch of the stream began, in ms. For an epoch without a record of that, such as the first
         one of a stream that a client of another protocol created, it is when one of its segments was created; 0 if that
         is unknown too."""
-        found: list[int] = []
+        times: list[int] = []
         for epoch in range(stream.record.epoch + 1):
             at = stream.record.began.get(epoch)
             if at is None:
                 first = next(segment for segment in stream.record.segments if segment.epoch == epoch)
-                at = await self.segments.created_at(stream.name_of(first)) or (found[-1] if found else 0)
-            found.append(at)
-        return found
+                at = await self.segments.created_at(stream.name_of(first)) or (times[-1] if times else 0)
+            times.append(at)
+        return times
 
     async def save(self, stream: CatalogStream, **changes: object) -> CatalogStream:
         """Change the stream's record, or create it if there is none. Segments of another epoch begin now."""

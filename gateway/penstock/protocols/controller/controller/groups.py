@@ -44,9 +44,9 @@ class Groups:
         async with self._catalog.turn(scope):
             await self._scopes.require(scope)
             async with self._catalog.turn(scope, READER_GROUP_PREFIX + name):
-                found = await self._table.get(groups_in(scope).key(name))
-                if found is not None:
-                    return found.value
+                stored = await self._table.get(groups_in(scope).key(name))
+                if stored is not None:
+                    return stored.value
                 state = await self._catalog.numbers.first_segment(scope, READER_GROUP_PREFIX + name)
                 await self._catalog.segments.delete(state)  # left over from an earlier group of this name
                 await self._catalog.segments.create(state)
@@ -55,10 +55,10 @@ class Groups:
     async def get(self, scope: str, name: str) -> ReaderGroup:
         """Return a group's configuration. Raises GROUP_NOT_FOUND."""
         self._require(scope, name, ANY_PERMISSION)
-        found = await self._table.get(groups_in(scope).key(name))
-        if found is None:
+        stored = await self._table.get(groups_in(scope).key(name))
+        if stored is None:
             raise ControllerRefusal(ControllerProblem.GROUP_NOT_FOUND, f"{scope}/{name}")
-        return found.value
+        return stored.value
 
     async def online(self, scope: str, name: str) -> list[str]:
         """Return the names of the readers that are online, in order, by the group's internal stream. Raises
@@ -102,13 +102,13 @@ class Groups:
         """Delete a group; `group_id` "" matches any id. Raises GROUP_NOT_FOUND."""
         self._require(scope, name, APPEND | MANAGE)
         async with self._catalog.turn(scope, READER_GROUP_PREFIX + name):
-            found = await self._table.get(groups_in(scope).key(name))
-            if found is None or group_id not in ("", found.value.id):
+            stored = await self._table.get(groups_in(scope).key(name))
+            if stored is None or group_id not in ("", stored.value.id):
                 raise ControllerRefusal(ControllerProblem.GROUP_NOT_FOUND, f"{scope}/{name} {group_id}")
             state = await self._catalog.numbers.first_segment(scope, READER_GROUP_PREFIX + name)
             await self._catalog.segments.delete(state)
             await self._catalog.numbers.retire(scope, READER_GROUP_PREFIX + name)
-            await self._table.remove(groups_in(scope).key(name), found.version)
+            await self._table.remove(groups_in(scope).key(name), stored.version)
             await self._catalog.end_turns(scope, READER_GROUP_PREFIX + name)
 
     def _require(self, scope: str, name: str, needs: frozenset[Permission]) -> None:

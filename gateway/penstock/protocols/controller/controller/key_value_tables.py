@@ -63,11 +63,11 @@ class KeyValueTables:
         async with self._catalog.turn(scope):
             await self._scopes.require(scope)
             async with self._catalog.turn(scope, stored):
-                found = await self._table.get(key)
-                if found is not None and found.value.state is KeyValueTableState.OPEN:
+                existing = await self._table.get(key)
+                if existing is not None and existing.value.state is KeyValueTableState.OPEN:
                     raise ControllerRefusal(ControllerProblem.TABLE_EXISTS, f"{scope}/{name}")
-                if found is not None:
-                    await self._finish_deletion(scope, name, found)
+                if existing is not None:
+                    await self._finish_deletion(scope, name, existing)
                 first = await self._catalog.numbers.following(scope, stored, None)
                 record = msgspec.structs.replace(config, state=KeyValueTableState.CREATING, first=first)
                 await self._check_free(scope, name, record)

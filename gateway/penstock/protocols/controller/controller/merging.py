@@ -40,8 +40,8 @@ class _Cursor(Generic[T]):
     async def head(self) -> str | None:
         """Return the next name, or None at the end."""
         while not self._waiting and self._after is not None:
-            found, self._after = await self._source(self._after)
-            self._waiting = found[::-1]
+            names, self._after = await self._source(self._after)
+            self._waiting = names[::-1]
         return self._waiting[-1][0] if self._waiting else None
 
     def take(self, name: str) -> list[T]:

@@ -85,11 +85,11 @@ class FirstSegments:
                 number = record.segments[0].id
             else:
                 number = await self.following(scope, name, record)
-            found = FirstSegment(number, incarnation)
-            if not incarnation or (entry is not None and entry.value == found):
+            first = FirstSegment(number, incarnation)
+            if not incarnation or (entry is not None and entry.value == first):
                 return number
             with suppress(Conflict):  # another request was faster: read its entry
-                await self._table.put(key, found, NOT_EXISTS if entry is None else entry.version)
+                await self._table.put(key, first, NOT_EXISTS if entry is None else entry.version)
                 return number
 
     async def following(self, scope: str, name: str, record: StreamRecord | None) -> int:

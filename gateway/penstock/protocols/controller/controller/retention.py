@@ -77,10 +77,10 @@ class StreamRetention:
         Raises STREAM_NOT_FOUND, GROUP_NOT_FOUND, GENERATION_MISMATCH, INVALID_CUT, PERMISSION_DENIED.
         """
         self._catalog.segments.require(scope, stream, READ)
-        found = await self._catalog.find(scope, stream)
+        catalog_stream = await self._catalog.find(scope, stream)
         await self._groups.require_subscriber(subscriber, group_id, generation, scope, stream)
-        if not found.is_cut(cut):
-            raise ControllerRefusal(ControllerProblem.INVALID_CUT, f"of {found}")
+        if not catalog_stream.is_cut(cut):
+            raise ControllerRefusal(ControllerProblem.INVALID_CUT, f"of {catalog_stream}")
         key = acknowledged_of(scope, stream).key(subscriber)
         while True:
             entry = await self._table.get(key)
@@ -88,7 +88,7 @@ class StreamRetention:
                 value = AcknowledgedCut(group_id, dict(cut))
                 await self._table.put(key, value, NOT_EXISTS if entry is None else entry.version)
                 break
-        if not found.record.consumed and found.record.config.retention_type is RetentionType.TIME:
+        if not catalog_stream.record.consumed and catalog_stream.record.config.retention_type is RetentionType.TIME:
             async with self._catalog.turn(scope, stream):
                 await self._note_consumption(await self._catalog.find(scope, stream), consumed=True)
 
@@ -139,16 +139,16 @@ class StreamRetention:
         those of a deleted stream of this name."""
         prefix = acknowledged_of(stream.scope, stream.name)
         subscribers = await self._groups.ids_of_subscribers(stream.scope, stream.name)
-        found: list[Cut] = []
+        cuts: list[Cut] = []
         gone: list[str] = []
         async for subscriber, acknowledged in self._table.each(prefix):
             if subscribers.get(subscriber) == acknowledged.group_id and stream.is_cut(acknowledged.cut):
-                found.append(acknowledged.cut)
+                cuts.append(acknowledged.cut)
             else:
                 gone.append(subscriber)
         for subscriber in gone:
             await self._table.discard(prefix.key(subscriber))
-        return found
+        return cuts
 
     async def _note_consumption(self, stream: CatalogStream, *, consumed: bool) -> CatalogStream:
         """Let the segments keep their events for as long as subscribers allow. The caller has the stream's turn."""

@@ -48,9 +48,9 @@ class Scaling:
                 ControllerProblem.SCALE_REFUSED, f"a stream has {MAX_SEGMENTS} segments at most, not {len(new)}"
             )
         async with self._catalog.turn(scope, name):
-            found = await self._catalog.find(scope, name)
-            stream = await self.finish(found)
-            if not (found.record.scaling and _is_newest(stream, old, new)):
+            before = await self._catalog.find(scope, name)
+            stream = await self.finish(before)
+            if not (before.record.scaling and _is_newest(stream, old, new)):
                 self._check(stream, old, new)
                 stream = await self.replace(stream, old, new)
             epoch = stream.record.epoch

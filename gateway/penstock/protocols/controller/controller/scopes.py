@@ -75,9 +75,9 @@ class Scopes:
 
     async def page(self, after: str, limit: int) -> list[str]:
         """Return the first scopes after this name, in name order."""
-        found = MergedNames([self._basins, self._recorded], after)
+        merged = MergedNames([self._basins, self._recorded], after)
         names: list[str] = []
-        while len(names) < limit and (following := await found.next()) is not None:
+        while len(names) < limit and (following := await merged.next()) is not None:
             names.append(following[0])
         return names
 

@@ -130,8 +130,8 @@ class SegmentStore:
         """Return when the segment was created, in ms, or None if it does not exist."""
         ref = self._ref(name)
         page = await self._if_there(ListStreams(ref.basin, ref.stream, limit=1))
-        found = page.items[0] if page is not None and page.items else None
-        return None if found is None or found.name != ref.stream else found.created_at
+        info = page.items[0] if page is not None and page.items else None
+        return None if info is None or info.name != ref.stream else info.created_at
 
     async def written(self, name: SegmentName, *, by_records: bool) -> int | None:
         """Return how many bytes, or records, have been written to the segment, or None if it does not exist."""

@@ -190,8 +190,8 @@ def between(segments: Segments, start: Collection[int], end: Collection[int]) ->
     Cuts may lack keys; for these, everything at or after the start and before the end counts.
     """
     successors = _successors(_predecessors(segments))
-    found = _reachable(successors, start) - (_reachable(successors, end) - set(end))
-    return [segment for segment in segments if segment.id in found]
+    ids = _reachable(successors, start) - (_reachable(successors, end) - set(end))
+    return [segment for segment in segments if segment.id in ids]
 
 
 class CutOrder(Enum):
@@ -327,10 +327,10 @@ def _successors(predecessors: Mapping[int, Sequence[int]]) -> dict[int, list[int
 
 
 def _reachable(edges: Mapping[int, Sequence[int]], start: Iterable[int]) -> set[int]:
-    found: set[int] = set()
+    reached: set[int] = set()
     waiting = list(start)
     while waiting:
-        if (segment := waiting.pop()) not in found:
-            found.add(segment)
+        if (segment := waiting.pop()) not in reached:
+            reached.add(segment)
             waiting += edges[segment]
-    return found
+    return reached

@@ -162,8 +162,8 @@ class Transactions:
     async def completed(self, scope: str, name: str) -> list[tuple[TransactionId, TransactionState]]:
         """Return the newest transactions that have ended, newest first. Raises STREAM_NOT_FOUND."""
         await self._catalog.find(scope, name)
-        found = [(ended.at, text, ended.state) async for text, ended in self._table.each(_done(scope, name))]
-        newest = heapq.nlargest(LISTED, found, key=lambda row: row[:2])
+        rows = [(ended.at, text, ended.state) async for text, ended in self._table.each(_done(scope, name))]
+        newest = heapq.nlargest(LISTED, rows, key=lambda row: row[:2])
         return [(TransactionId.parse(text), state) for _, text, state in newest]
 
     async def end_all(self, stream: CatalogStream) -> CatalogStream:
@@ -254,12 +254,12 @@ class Transactions:
     async def _to_commit(self, stream: CatalogStream, segments: tuple[int, ...] | None = None) -> list[TransactionId]:
         """Return the stream's transactions that are marked for commit, in order; `segments`: only those beside
         these."""
-        found = [
+        committing = [
             (record.asked, TransactionId.parse(text))
             async for text, record in self._table.each(_open(stream.scope, stream.name))
             if record.state is TransactionState.COMMITTING and segments in (None, record.segments)
         ]
-        return [transaction for _, transaction in sorted(found)]
+        return [transaction for _, transaction in sorted(committing)]
 
     async def _finish(
         self, scope: str, name: str, transaction: TransactionId, how: TransactionState | None

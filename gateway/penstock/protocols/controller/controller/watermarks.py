@@ -80,8 +80,8 @@ class WriterTimes:
 
     async def _require_room(self, stream: CatalogStream) -> None:
         """Raise TOO_MANY_WRITERS if no further writer can be remembered."""
-        found, more = await self._table.page(writers_of(stream.scope, stream.name), count=MOST_WRITERS)
-        if more or len(found) == MOST_WRITERS:
+        writers, more = await self._table.page(writers_of(stream.scope, stream.name), count=MOST_WRITERS)
+        if more or len(writers) == MOST_WRITERS:
             raise ControllerRefusal(ControllerProblem.TOO_MANY_WRITERS, f"{MOST_WRITERS} of {stream}")
 
     async def remove(self, scope: str, name: str, writer: str) -> None:

@@ -51,11 +51,11 @@ async def _at_head(call: CallContext, request: pb.GetSegmentsRequest) -> pb.Segm
 
 async def _following(call: CallContext, request: pb.SegmentId) -> pb.SuccessorResponse:
     stream = request.streamInfo
-    found = await call.controller.queries.following(stream.scope, stream.stream, request.segmentId)
+    successors = await call.controller.queries.following(stream.scope, stream.stream, request.segmentId)
     return pb.SuccessorResponse(
         segments=[
             pb.SuccessorResponse.SegmentEntry(segment=segment_range(stream, segment), value=[one.id for one in old])
-            for segment, old in found
+            for segment, old in successors
         ],
         delegationToken=call.delegation_token(stream),
     )

@@ -68,10 +68,10 @@ class DurableNative(Native):
     async def bounds(self, stream: StreamRef) -> Bounds:
         """Return the end of a stream, if its position is known; see `Native.bounds`."""
         look = partial(self._streams.look, stream)
-        found, response = await retrying(
+        stream_state, response = await retrying(
             look, RetryPolicy(attempts=2), idempotent=True, back=self._requests.upstream.name
         )
-        newest = found.offsets.newest
+        newest = stream_state.offsets.newest
         end = newest.position if newest.offset == response.next_offset else None
         return Bounds(end_offset=end, sealed=response.closed)
 

@@ -47,8 +47,8 @@ class OffsetTable:
     async def open(self, stream: StreamRef, step: int) -> KnownOffsets:
         """Return the offsets of a stream, of which one is kept for each `step` of positions."""
         prefix = Prefix(f"{stream}\0", _Offset)
-        found = [KnownOffset(int(position), value.offset) async for position, value in self._table.each(prefix)]
-        return KnownOffsets(self._table, prefix, step, found)
+        offsets = [KnownOffset(int(position), value.offset) async for position, value in self._table.each(prefix)]
+        return KnownOffsets(self._table, prefix, step, offsets)
 
     async def forget(self, stream: StreamRef) -> None:
         """Remove the offsets of a stream that is gone."""
@@ -80,10 +80,10 @@ class KnownOffsets:
 
     def behind(self, position: int) -> Sequence[KnownOffset]:
         """Return the known offsets beyond a position, in order."""
-        found = self._kept[bisect_right(self._kept, position, key=_position) :]
-        if self._newest.position > max(position, found[-1].position if found else 0):
-            found.append(self._newest)
-        return found
+        offsets = self._kept[bisect_right(self._kept, position, key=_position) :]
+        if self._newest.position > max(position, offsets[-1].position if offsets else 0):
+            offsets.append(self._newest)
+        return offsets
 
     async def note(self, position: int, offset: str) -> None:
         """Add an offset that the server told, and write it down if the nearest that is kept is a step away."""

@@ -99,12 +99,14 @@ class ServerStreams:
             stream = self._used[ref] = ServerStream(ref, content_type, content, offsets, writer)
         return stream
 
-    def _keep(self, found: ServerStream) -> None:
-        if self._used.get(found.ref) is not found:  # it was forgotten meanwhile
+    def _keep(self, server_stream: ServerStream) -> None:
+        if self._used.get(server_stream.ref) is not server_stream:  # it was forgotten meanwhile
             return
-        self._known[found.ref] = found
-        self._known.move_to_end(found.ref)
-        idle = (known for known, stream in self._known.items() if not stream.writer.busy and stream is not found)
+        self._known[server_stream.ref] = server_stream
+        self._known.move_to_end(server_stream.ref)
+        idle = (
+            known for known, stream in self._known.items() if not stream.writer.busy and stream is not server_stream
+        )
         if len(self._known) > self._settings.known_streams and (oldest := next(idle, None)) is not None:
             del self._known[oldest]
 

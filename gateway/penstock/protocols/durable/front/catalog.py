@@ -247,9 +247,9 @@ class DurableCatalog:
         info = await self.info(ref)
         name, entry = names[0], entries[0]
         if entry is None and info is not None:
-            for other, found in zip(names[1:], entries[1:], strict=True):
-                if found is not None and found.value.incarnation == info.incarnation != "":
-                    name, entry = other, found
+            for other, stored in zip(names[1:], entries[1:], strict=True):
+                if stored is not None and stored.value.incarnation == info.incarnation != "":
+                    name, entry = other, stored
         if entry is None:
             if info is None:
                 raise _unknown(ref)

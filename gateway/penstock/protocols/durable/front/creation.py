@@ -47,7 +47,7 @@ class StreamCreation:
         """
         async with self._catalog.alone(ref):
             try:
-                found = await self._catalog.find(ref, locked=True)
+                existing = await self._catalog.find(ref, locked=True)
             except OperationFailed as error:
                 if error.failure.code is FailureCode.STREAM_DELETION_PENDING:
                     raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, error.failure.message) from None
@@ -59,19 +59,19 @@ class StreamCreation:
                 if request.exists is False:
                     message = f"stream {ref} exists"
                     raise PreconditionFailed(Failure(FailureCode.RESOURCE_ALREADY_EXISTS, message))
-                self._compare(found, request, expires_text)
-                return found, False
+                self._compare(existing, request, expires_text)
+                return existing, False
             return await self._create(ref, request, expires_text, body), True
 
-    def _compare(self, found: KnownStream, request: CreateRequest, expires_text: str | None) -> None:
+    def _compare(self, existing: KnownStream, request: CreateRequest, expires_text: str | None) -> None:
         """Raise RESOURCE_ALREADY_EXISTS unless the stream is as the request wants it."""
-        meta, fork = found.meta, request.fork
+        meta, fork = existing.meta, request.fork
         kind = request.content_type or (meta.content_type if fork is not None else DEFAULT_TYPE)
         differences = {
             "content-type": essence(kind) != essence(meta.content_type),
             "stream-ttl": request.ttl != meta.ttl and not (fork is not None and request.ttl is None),
             "stream-expires-at": expires_text != meta.expires_text and not (fork is not None and expires_text is None),
-            "stream-closed": request.closed != found.closed,
+            "stream-closed": request.closed != existing.closed,
         }
         if fork is not None:
             sources = self._catalog.names(self._names.to_stream(fork.source))
@@ -79,7 +79,7 @@ class StreamCreation:
             differences["stream-forked-from"] = not same
         if named := [name for name, differs in differences.items() if differs]:
             raise fail(
-                FailureCode.RESOURCE_ALREADY_EXISTS, f"stream {found.ref} exists with another {', '.join(named)}"
+                FailureCode.RESOURCE_ALREADY_EXISTS, f"stream {existing.ref} exists with another {', '.join(named)}"
             )
 
     async def _create(

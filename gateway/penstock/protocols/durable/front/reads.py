@@ -85,26 +85,26 @@ class Reads:
         start = await self._start(stream, request)
         await exchange.room()
         waits = self._settings.long_poll_seconds if polls and not stream.closed else 0.0
-        found = await self._found(stream, request, start, waits, exchange)
-        if waits and not found.bodies:
+        content = await self._found(stream, request, start, waits, exchange)
+        if waits and not content.bodies:
             stream = await self._catalog.find(stream.ref)  # it may have been closed meanwhile, after an append
             if stream.closed:
-                found = await self._found(stream, request, start, 0.0, exchange)
-        caught_up = found.next_seq >= found.tail
-        headers = position_headers(stream, found.next_seq, caught_up=caught_up)
+                content = await self._found(stream, request, start, 0.0, exchange)
+        caught_up = content.next_seq >= content.tail
+        headers = position_headers(stream, content.next_seq, caught_up=caught_up)
         if polls and not (stream.closed and caught_up):
             headers.append(("stream-cursor", str(cursor_of(request, self._clock()))))
-        if polls and caught_up and not found.bodies:
+        if polls and caught_up and not content.bodies:
             return ReadAnswer(204, [*headers, ("cache-control", "no-store")])
         end = ":closed" if stream.closed and caught_up else ""
-        tag = f'"{stream.info.incarnation or "0"}:{start}:{found.next_seq}{end}"'
+        tag = f'"{stream.info.incarnation or "0"}:{start}:{content.next_seq}{end}"'
         kept_by = "public" if self._settings.shared else "private"
         headers += [("etag", tag), ("cache-control", f"{kept_by}, max-age=60, stale-while-revalidate=300")]
         if tag in {one.removeprefix("W/") for one in seen} or "*" in seen:
             return ReadAnswer(304, headers)
         headers.insert(0, ("content-type", stream.meta.content_type))
-        refetch = partial(self._joined_again, stream, start, found.extents) if found.extents else None
-        return ReadAnswer(200, headers, _joined(stream, found.bodies), refetch)
+        refetch = partial(self._joined_again, stream, start, content.extents) if content.extents else None
+        return ReadAnswer(200, headers, _joined(stream, content.bodies), refetch)
 
     async def _joined_again(self, stream: KnownStream, start: int, extents: list[BatchExtent]) -> list[bytes]:
         """Return the body of an answer again, in one piece."""
@@ -130,9 +130,9 @@ class Reads:
         The tail of a read without records is where it was then, though there may be more by now: an answer goes on or
         is up to date.
         """
-        found = await self._read_once(stream, request, start, waits, waits, exchange)
+        content = await self._read_once(stream, request, start, waits, waits, exchange)
         return (
-            found
+            content
             or await self._read_once(stream, request, start, waits, _TOLD_SECONDS, exchange)
             or _Found([], start, start, [])
         )
@@ -199,13 +199,13 @@ def read_from(stream: KnownStream, start: int, *, max_bytes: int | None, wait: f
     return Read(stream.ref, FromSeqNum(start), max_bytes=max_bytes, wait=wait, create_if_missing=False)
 
 
-async def check_kept(back: Back, stream: KnownStream, request: ReadRequest, start: int, found: int) -> None:
+async def check_kept(back: Back, stream: KnownStream, request: ReadRequest, start: int, first_found: int) -> None:
     """Raise OFFSET_TRUNCATED if what was found does not begin at the sequence number where the client has come to, and
     records between them may be gone. A client that asked for the beginning begins with what is left.
 
     Sequence numbers may have gaps: some backs have numbers that no record has.
     """
-    if found <= start or not isinstance(request.start, int):
+    if first_found <= start or not isinstance(request.start, int):
         return
     first = (await back.perform(Locate(stream.ref, FromSeqNum(0)))).before_gap
     if first > start:

@@ -86,13 +86,13 @@ class StateTopic(ChangeLog):
         else:
             await self._watch()
         try:
-            found = await self._fetch(start, 0.0 if restarted else self._brokers.settings.poll_seconds)
+            batches_read = await self._fetch(start, 0.0 if restarted else self._brokers.settings.poll_seconds)
         except OperationFailed as error:
             if error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE and not restarted:
                 await self._check_range(start)
             raise
-        batches = [self._taken(batch) for batch in found if batch.producer_id == _PRODUCER]
-        self._next = found[-1].next_offset if found else start
+        batches = [self._taken(batch) for batch in batches_read if batch.producer_id == _PRODUCER]
+        self._next = batches_read[-1].next_offset if batches_read else start
         return LogNews(batches, self._next, restarted)
 
     async def _begin(self) -> int:
@@ -155,9 +155,9 @@ class StateTopic(ChangeLog):
             pool = await self._brokers.leader(self._partition)
             async with pool.use() as connection:
                 response = await connection.call(request, FetchResponse, wait + self._brokers.request_seconds)
-            found = response.topics[0].partitions[0]
-            self._brokers.check(self._partition, found.error_code)
-        batches = read_batches(found.records or b"", max_bytes=2 * MAX_BATCH_BYTES, max_records=_MOST_RECORDS)
+            result = response.topics[0].partitions[0]
+            self._brokers.check(self._partition, result.error_code)
+        batches = read_batches(result.records or b"", max_bytes=2 * MAX_BATCH_BYTES, max_records=_MOST_RECORDS)
         return [batch for batch in batches if batch.next_offset > offset]
 
     def _taken(self, batch: KafkaBatch) -> LoggedBatch:
@@ -206,13 +206,13 @@ class StateTopic(ChangeLog):
             )
         )
         with self._if_missing():
-            found = await self._brokers.produce(self._partition, batch)
-        if found.error_code in UNKNOWN_PRODUCER:
+            result = await self._brokers.produce(self._partition, batch)
+        if result.error_code in UNKNOWN_PRODUCER:
             return None
-        self._brokers.check_produced(self._partition, found)
-        if 0 <= found.base_offset < place:
-            raise self._loss(f"a batch behind offset {place} came to offset {found.base_offset}")
-        return None if found.base_offset < 0 else found.base_offset + len(changes) - 1
+        self._brokers.check_produced(self._partition, result)
+        if 0 <= result.base_offset < place:
+            raise self._loss(f"a batch behind offset {place} came to offset {result.base_offset}")
+        return None if result.base_offset < 0 else result.base_offset + len(changes) - 1
 
     def begin_again(self) -> None:
         self._epoch, self._sequence = self._epoch + 1, 0

@@ -115,8 +115,8 @@ class ClusterTopics:
         )
 
         async def attempt() -> None:
-            found = (await self._brokers.ask_controller(request, DeleteTopicsResponse)).responses[0]
-            code = self._final(found.error_code, partition)
+            result = (await self._brokers.ask_controller(request, DeleteTopicsResponse)).responses[0]
+            code = self._final(result.error_code, partition)
             if code:
                 raise OperationFailed(broker_failure(code, f"{self._brokers.where}, topic {partition.topic}"))
 
@@ -182,9 +182,9 @@ class ClusterTopics:
 
         async def attempt() -> Mapping[str, str | None]:
             request = DescribeConfigsRequest(resources=[resource])
-            found = (await self._brokers.ask_controller(request, DescribeConfigsResponse)).results[0]
-            self._brokers.check(partition, found.error_code, found.error_message)
-            return {one.name: one.value for one in found.configs}
+            result = (await self._brokers.ask_controller(request, DescribeConfigsResponse)).results[0]
+            self._brokers.check(partition, result.error_code, result.error_message)
+            return {one.name: one.value for one in result.configs}
 
         return await self._brokers.retrying(attempt)
 
@@ -228,9 +228,9 @@ class ClusterTopics:
 
         async def attempt() -> int:
             response = await self._brokers.ask_leader(partition, request, DeleteRecordsResponse)
-            found = response.topics[0].partitions[0]
-            self._brokers.check(partition, found.error_code)
-            return found.low_watermark
+            result = response.topics[0].partitions[0]
+            self._brokers.check(partition, result.error_code)
+            return result.low_watermark
 
         return await self._brokers.retrying(attempt)
 

@@ -136,12 +136,12 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
         if self._sent is None or self._sent[0] is not appends:
             self._sent = appends, await self._stamps(appends)
         timestamps = self._sent[1]
-        found = await self._produce(self._batch(appends, timestamps))
+        result = await self._produce(self._batch(appends, timestamps))
         if self._by_arrival:
-            timestamps = await self._stamped(found, len(timestamps))
+            timestamps = await self._stamped(result, len(timestamps))
         else:
             self._last = timestamps[-1]
-        self._acknowledge(appends, timestamps, found.base_offset)
+        self._acknowledge(appends, timestamps, result.base_offset)
         # Only now: if there are no results, the batch is sent again, and must have the same number.
         self._sequence = (self._sequence + len(timestamps)) % _SEQUENCES
 
@@ -207,18 +207,18 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
         )
 
     async def _produce(self, batch: bytes) -> ProducePartitionResult:
-        found = await self._brokers.produce(self.partition, batch)
-        self._brokers.check_produced(self.partition, found)
-        return found
+        result = await self._brokers.produce(self.partition, batch)
+        self._brokers.check_produced(self.partition, result)
+        return result
 
-    async def _stamped(self, found: ProducePartitionResult, count: int) -> list[int]:
+    async def _stamped(self, result: ProducePartitionResult, count: int) -> list[int]:
         """Return the timestamps that the leader gave to the records. One that does not tell them is asked for the
         records. Raises UNAVAILABLE: they are stored."""
-        if found.log_append_time_ms >= 0:
-            return [found.log_append_time_ms] * count
+        if result.log_append_time_ms >= 0:
+            return [result.log_append_time_ms] * count
         try:
             stamps = await read_timestamps(
-                self._brokers, self._positions, self.partition, max(found.base_offset, 0), count
+                self._brokers, self._positions, self.partition, max(result.base_offset, 0), count
             )
         except OperationFailed as error:
             raise OperationFailed(doubtful(error.failure)) from error

@@ -200,21 +200,21 @@ class AdministrationHandlers:
         return DeleteTopicsResponse(responses=[await self._deleted(one, call) async for one in call.each(wanted)])
 
     async def _deleted(self, topic: DeleteTopicState, call: KafkaCall) -> DeletedTopic:
-        found = DeletedTopic(name=topic.name, topic_id=topic.topic_id)
+        outcome = DeletedTopic(name=topic.name, topic_id=topic.topic_id)
         try:
             if topic.name is None:
-                found.name = await self._ids.name_of(topic.topic_id)
+                outcome.name = await self._ids.name_of(topic.topic_id)
             else:
                 with suppress(OperationFailed):  # only a rest of it may be there
-                    found.topic_id = await self._ids.of(topic.name)
-            await self._topics.delete(found.name or "")
-            await self._inert.discard(found.name or "")
+                    outcome.topic_id = await self._ids.of(topic.name)
+            await self._topics.delete(outcome.name or "")
+            await self._inert.discard(outcome.name or "")
         except KafkaRefusal as refusal:
             call.refusals += 1
-            found.error_code, found.error_message = refusal.code, str(refusal)
+            outcome.error_code, outcome.error_message = refusal.code, str(refusal)
         except OperationFailed as error:
-            found.error_code, found.error_message = call.refused(error.failure), error.failure.message
-        return found
+            outcome.error_code, outcome.error_message = call.refused(error.failure), error.failure.message
+        return outcome
 
     # ---- settings ----------------------------------------------------------------------------------------------------
 
@@ -223,18 +223,18 @@ class AdministrationHandlers:
         return DescribeConfigsResponse(results=results)
 
     async def _described(self, resource: ConfigResource, call: KafkaCall) -> DescribedConfigs:
-        found = DescribedConfigs(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        outcome = DescribedConfigs(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             settings = await self._settings_of(resource, call)
         except OperationFailed as error:
-            found.error_code, found.error_message = call.refused(error.failure), error.failure.message
-            return found
+            outcome.error_code, outcome.error_message = call.refused(error.failure), error.failure.message
+            return outcome
         names = resource.configuration_keys
         if names is not None:
             keys = {name async for name in call.each(names)}
             settings = [setting for setting in settings if setting.name in keys]
-        found.configs = settings
-        return found
+        outcome.configs = settings
+        return outcome
 
     async def _settings_of(self, resource: ConfigResource, call: KafkaCall) -> list[ConfigEntry]:
         if resource.resource_type == _TOPIC:

@@ -123,14 +123,14 @@ class ClusterHandlers:
                 response.next_cursor = TopicPartitionsCursor(topic_name=name, partition_index=0)
                 break
             if every is None:
-                found = await self._described(name, call, creates=False, with_id=True)
+                topic_state = await self._described(name, call, creates=False, with_id=True)
             else:
-                found = _topic(name, *every[name], call.leader_id)
+                topic_state = _topic(name, *every[name], call.leader_id)
             first = max(start.partition_index, 0) if start is not None and name == start.topic_name else 0
-            shown = found.partitions[first : first + limit]
-            response.topics.append(_described_partitions(found, shown))
+            shown = topic_state.partitions[first : first + limit]
+            response.topics.append(_described_partitions(topic_state, shown))
             limit -= min(len(shown) or 1, limit)
-            if first + len(shown) < len(found.partitions):
+            if first + len(shown) < len(topic_state.partitions):
                 response.next_cursor = TopicPartitionsCursor(topic_name=name, partition_index=first + len(shown))
                 break
         return response

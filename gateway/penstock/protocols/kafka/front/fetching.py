@@ -247,12 +247,12 @@ class FetchHandlers:
                 if fetch.may_go_on(reading):
                     nursery.start_soon(follow, reading)
 
-    async def _check_kept(self, reading: _Reading, found: int) -> None:
+    async def _check_kept(self, reading: _Reading, first_offset: int) -> None:
         """Raise RANGE_NOT_SATISFIABLE if records from the offset that was asked for up to `found` are gone.
 
         Where none were, as behind a transaction of a Kafka cluster, clients go on behind the gap.
         """
-        if reading.size or found <= reading.next_offset:
+        if reading.size or first_offset <= reading.next_offset:
             return
         assert reading.stream is not None, "the partition is being read"
         first = await first_left(self._back, reading.stream)

@@ -269,8 +269,8 @@ class KafkaFront:
         """Return all gateways. Those that listen at all addresses of their machine, and advertise none, are left
         out."""
         others = () if self._lease is None else map(Address.parse, self._lease.others())
-        found = {own, *(_broker(one) for one in others if one == one.to_connect)}
-        return sorted(found if leader is None else found | {leader})
+        brokers = {own, *(_broker(one) for one in others if one == one.to_connect)}
+        return sorted(brokers if leader is None else brokers | {leader})
 
 
 def _broker(address: Address) -> Broker:

@@ -87,10 +87,10 @@ class GroupHandlers:
 
     async def _find(self, request: FindCoordinatorRequest, call: KafkaCall) -> FindCoordinatorResponse:
         keys = request.coordinator_keys if call.version >= 4 else [request.key]
-        found = [self._found(key, request.key_type, call) async for key in call.each(keys)]
+        coordinators = [self._found(key, request.key_type, call) async for key in call.each(keys)]
         if call.version >= 4:
-            return FindCoordinatorResponse(coordinators=found)
-        [one] = found
+            return FindCoordinatorResponse(coordinators=coordinators)
+        [one] = coordinators
         return FindCoordinatorResponse(
             error_code=one.error_code,
             error_message=one.error_message,
@@ -228,13 +228,13 @@ class GroupHandlers:
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         consumers = {group.id: group.state for group in self._groups.consumers.groups()}
-        found = [(group, kind, state.value, _CLASSIC) for group, kind, state in self._groups.states()]
-        found = [one for one in found if one[0] not in consumers]
-        found += [(group, _CONSUMER, state, _CONSUMER) for group, state in consumers.items()]
+        groups = [(group, kind, state.value, _CLASSIC) for group, kind, state in self._groups.states()]
+        groups = [one for one in groups if one[0] not in consumers]
+        groups += [(group, _CONSUMER, state, _CONSUMER) for group, state in consumers.items()]
         return ListGroupsResponse(
             groups=[
                 ListedGroup(group_id=name, protocol_type=kind, group_state=state, group_type=protocol)
-                async for group, kind, state, protocol in call.each(sorted(found))
+                async for group, kind, state, protocol in call.each(sorted(groups))
                 if (name := name_of(group)) is not None
                 and self._access.may_name(name)
                 and (not states or state.lower() in states)

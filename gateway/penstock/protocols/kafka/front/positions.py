@@ -91,8 +91,8 @@ class PositionHandlers:
             start = FromTimestamp(tail.timestamp)
         elif timestamp < 0:
             raise fail(FailureCode.INVALID, f"time {timestamp} stands for nothing; -1, -2 and -3 do")
-        found = await self._back.perform(Locate(stream, start))
-        return _NOWHERE if found.at_tail else (found.seq_num, found.timestamp)
+        located = await self._back.perform(Locate(stream, start))
+        return _NOWHERE if located.at_tail else (located.seq_num, located.timestamp)
 
     async def _tail(self, stream: StreamRef) -> StreamPosition:
         return await self._back.perform(CheckTail(stream, create_if_missing=False))

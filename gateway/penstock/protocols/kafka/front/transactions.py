@@ -70,19 +70,21 @@ class TransactionHandlers:
     async def _add_partitions(self, request: AddPartitionsToTxnRequest, call: KafkaCall) -> AddPartitionsToTxnResponse:
         """Add all partitions, or none if one of them cannot be."""
         errors: dict[GroupPartition, KafkaError] = {}
-        found: list[TxnPartition] = []
+        partitions: list[TxnPartition] = []
         others = self._access.of_transaction(request.transactional_id, call)
         async for topic in call.each(() if others else request.topics):
             async for number in call.each(topic.partitions):
                 try:
-                    found.append(await self._topics.on(topic.name, number, partial(self._checked, topic.name, number)))
+                    partitions.append(
+                        await self._topics.on(topic.name, number, partial(self._checked, topic.name, number))
+                    )
                 except OperationFailed as error:
                     errors[GroupPartition(topic.name, number)] = call.refused(error.failure)
         if errors:
             self._transactions.refuse_partitions(_producer(request))
             others = KafkaError.OPERATION_NOT_ATTEMPTED
         elif not others:
-            others = _spelled(await self._transactions.add_partitions(_producer(request), found), call)
+            others = _spelled(await self._transactions.add_partitions(_producer(request), partitions), call)
         return AddPartitionsToTxnResponse(
             topics=[
                 TxnTopicResult(

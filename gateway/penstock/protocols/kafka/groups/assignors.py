@@ -40,15 +40,15 @@ def range_assignment(
     members: Members, topics: Mapping[str, GroupTopic], _now: Mapping[str, frozenset[OwnedPartition]]
 ) -> Assignment:
     """Give each subscriber of a topic consecutive partitions, so that those of equal numbers stay together."""
-    found: dict[str, set[OwnedPartition]] = {member: set() for member in members}
+    assigned: dict[str, set[OwnedPartition]] = {member: set() for member in members}
     for name, topic in topics.items():
         subscribers = [member for member, subscribed in members.items() if name in subscribed]
         first = 0
         for index, member in enumerate(subscribers):
             count = topic.partitions // len(subscribers) + (index < topic.partitions % len(subscribers))
-            found[member] |= {OwnedPartition(topic.id, number) for number in range(first, first + count)}
+            assigned[member] |= {OwnedPartition(topic.id, number) for number in range(first, first + count)}
             first += count
-    return {member: frozenset(some) for member, some in found.items()}
+    return {member: frozenset(some) for member, some in assigned.items()}
 
 
 def uniform(

@@ -128,8 +128,8 @@ class EpochGroup(msgspec.Struct):
 
     def of_instance(self, instance: str | None) -> EpochMember | None:
         """Return the static member with this instance."""
-        found = (member for member in self.members.values() if instance is not None and member.instance == instance)
-        return next(found, None)
+        matching = (member for member in self.members.values() if instance is not None and member.instance == instance)
+        return next(matching, None)
 
     def begin_epoch(self) -> None:
         """Count the epoch up, and give each member its target."""

@@ -155,9 +155,9 @@ class S2Requests:
 
     def check_media(self, head: ResponseHead, media: str) -> None:
         """Raise OperationFailed(UPSTREAM_FAULT) if a session's answer has another media type; it may have none."""
-        found = _header(head, "content-type")
-        if found is not None and found.partition(";")[0].strip().lower() != media:
-            raise OperationFailed(self.broke(f"it answers with content-type {found!r:.80}, not {media}"))
+        content_type = _header(head, "content-type")
+        if content_type is not None and content_type.partition(";")[0].strip().lower() != media:
+            raise OperationFailed(self.broke(f"it answers with content-type {content_type!r:.80}, not {media}"))
 
     async def refusal(self, stream: HttpStream, head: ResponseHead) -> Failure:
         """Return the failure that the answer to a session means.

@@ -99,14 +99,14 @@ class PlaceCache:
 
     def of(self, stream: StreamRef) -> StreamPlaces:
         """Return the places of a stream, empty ones if it is unknown."""
-        found = self._streams.get(stream)
-        if found is None:
-            found = self._streams[stream] = StreamPlaces()
+        places = self._streams.get(stream)
+        if places is None:
+            places = self._streams[stream] = StreamPlaces()
             if len(self._streams) > self._capacity:
                 self._streams.popitem(last=False)
         else:
             self._streams.move_to_end(stream)
-        return found
+        return places
 
     def forget(self, stream: StreamRef) -> None:
         """Forget a stream, because it was deleted or recreated."""

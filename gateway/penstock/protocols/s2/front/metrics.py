@@ -80,9 +80,9 @@ class MetricsEndpoints:
         self, basin: str, kind: UsageKind, unit: str, names: tuple[str, ...], query: MetricsRequest
     ) -> bytes:
         operation = GetUsage(basin, kind, query.start, query.end, query.seconds)
-        found: dict[str, Points] = dict.fromkeys(names, ())
-        found.update(await self._ask(operation, {}))
-        series = {name or kind.value: points for name, points in found.items()}
+        points_by_name: dict[str, Points] = dict.fromkeys(names, ())
+        points_by_name.update(await self._ask(operation, {}))
+        series = {name or kind.value: points for name, points in points_by_name.items()}
         return encode_accumulations(series, unit, query.interval)
 
     async def _storage(self, stream: StreamRef, query: MetricsRequest) -> bytes:

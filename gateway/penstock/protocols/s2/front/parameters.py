@@ -50,13 +50,13 @@ def query_of(request: Request) -> dict[str, str]:
         given = [(name, value) for name, _, value in (pair.partition("=") for pair in request.query.split("&"))]
     else:
         given = _decoded(request.query)
-    found = dict(given)
-    if len(found) < len(given):
+    parameters = dict(given)
+    if len(parameters) < len(given):
         names = [name for name, _ in given]
         for name in _ONCE:
             if names.count(name) > 1:
                 raise fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: duplicate field `{name}`")
-    return found
+    return parameters
 
 
 def _decoded(query: str) -> list[tuple[str, str]]:

@@ -35,9 +35,9 @@ def _to_body(index: int, headers: Headers, body: bytes, policy: LossPolicy) -> b
 
 def from_bodies(bodies: list[bytes], policy: LossPolicy) -> tuple[list[bytes], dict[int, Headers]]:
     """Return bodies and headers from a server's bodies. A body that is no envelope is taken as it is."""
-    found: dict[int, Headers] = {}
+    headers_by_index: dict[int, Headers] = {}
     if not (policy.envelopes and any(map(is_marked, bodies))):
-        return bodies, found
+        return bodies, headers_by_index
     plain = list(bodies)
     for index, body in enumerate(bodies):
         if is_marked(body):
@@ -46,5 +46,5 @@ def from_bodies(bodies: list[bytes], policy: LossPolicy) -> tuple[list[bytes], d
             except ValueError:
                 continue
             if headers:
-                found[index] = headers
-    return plain, found
+                headers_by_index[index] = headers
+    return plain, headers_by_index

@@ -152,41 +152,49 @@ async def read_records(
     """
     deadline = trio.current_time() + read.wait if read.wait else -math.inf
     most = read.count or MOST_AT_ONCE
-    found = _Found()
+    records_read = _Found()
     while True:
-        seen = found.seen
-        await _read_on(back, read, policy, wait_for_next, deadline, found, most)
-        if found.settled or found.seen == seen or found.last is None:
+        seen = records_read.seen
+        await _read_on(back, read, policy, wait_for_next, deadline, records_read, most)
+        if records_read.settled or records_read.seen == seen or records_read.last is None:
             break
         # Everything up to the count or bytes was dropped. Search for more behind it, in large steps.
         wait = max(0.0, deadline - trio.current_time()) if read.wait else 0.0
-        read = replace(read, start=FromRecordId(_after(found.last)), count=max(most, MOST_AT_ONCE), wait=wait)
-    if found.refusal is not None and not found.bodies:
-        record_id, feature = found.refusal
+        read = replace(read, start=FromRecordId(_after(records_read.last)), count=max(most, MOST_AT_ONCE), wait=wait)
+    if records_read.refusal is not None and not records_read.bodies:
+        record_id, feature = records_read.refusal
         raise fail(
             FailureCode.NOT_REPRESENTABLE,
             f"record {record_id} of stream {read.stream} {feature.value}, which S3P cannot carry; "
             f"read from MIN_ID {_after(record_id)} to skip it",
         )
-    return Records(found.timestamps[:most], found.seqs[:most], found.bodies[:most]), found.dropped
+    return Records(
+        records_read.timestamps[:most], records_read.seqs[:most], records_read.bodies[:most]
+    ), records_read.dropped
 
 
 async def _read_on(
-    back: Back, read: Read, policy: LossPolicy, wait_for_next: WaitForNext, deadline: float, found: _Found, most: int
+    back: Back,
+    read: Read,
+    policy: LossPolicy,
+    wait_for_next: WaitForNext,
+    deadline: float,
+    records_read: _Found,
+    most: int,
 ) -> None:
     """Run one read session until it ends, the answer is complete, or time is up."""
     waiting = False
     try:
         async with back.read_session(read) as session:
-            while found.refusal is None and len(found.bodies) < most:
+            while records_read.refusal is None and len(records_read.bodies) < most:
                 got = await (wait_for_next(session, deadline) if waiting else session.next())
-                if got is None or (isinstance(got, Following) and found.settled):
+                if got is None or (isinstance(got, Following) and records_read.settled):
                     return
                 if isinstance(got, Following):
                     waiting = True
                     continue
-                found.add(got, policy)
-                if waiting and found.settled:
+                records_read.add(got, policy)
+                if waiting and records_read.settled:
                     return
     except OperationFailed as error:
         code = error.failure.code

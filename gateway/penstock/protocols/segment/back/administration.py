@@ -208,12 +208,12 @@ class SegmentAdministration:
 
     async def _scopes(self) -> list[tuple[str, str]]:
         """Return the controller's scopes, without its internal ones, each with the basin that holds its streams."""
-        found = []
+        scopes = []
         for scope in await self._controller.scopes():
             if not scope.startswith(_INTERNAL):
                 with suppress(OperationFailed):  # a name that is no basin's and no stream's
-                    found.append((scope, self.settings.names.basin_of(scope)[0]))
-        return found
+                    scopes.append((scope, self.settings.names.basin_of(scope)[0]))
+        return scopes
 
     async def _names_in(self, basin: str) -> list[str]:
         """Return the streams of a basin's scope.

@@ -146,13 +146,13 @@ class SegmentDirect:
             raise fail(FailureCode.INVALID, f"offset {operation.offset} is negative")
         segment = await self._stores.segment_of(operation.stream)
         try:
-            found = await self._reader.read(segment, operation.offset, operation.max_bytes, operation.wait)
+            segment_bytes = await self._reader.read(segment, operation.offset, operation.max_bytes, operation.wait)
         except OperationFailed as error:
             raise await self._administration.explained(operation.stream, error) from None
-        data = found.data
+        data = segment_bytes.data
         if len(data) > operation.max_bytes:  # a store gives at least 8 bytes
             return BytesRead(operation.offset, data[: operation.max_bytes], False, False, {}, segment)
-        return BytesRead(operation.offset, data, found.at_tail, found.end, {}, segment)
+        return BytesRead(operation.offset, data, segment_bytes.at_tail, segment_bytes.end, {}, segment)
 
     # ---- attributes --------------------------------------------------------------------------------------------------
 

@@ -124,15 +124,15 @@ class SegmentTables:
 
     async def _all(self, table: str) -> list[TableItem]:
         """Return all items. Raises LIMIT_EXCEEDED if they are too many to be sorted here."""
-        found: list[TableItem] = []
+        items: list[TableItem] = []
         size, after = 0, b""
         while True:
             reply = await self._ask(table, _page(table, after), idempotent=True)
-            found += map(_item, reply.entries)
+            items += map(_item, reply.entries)
             size += sum(len(entry.key.key) + len(entry.value) + _ITEM_COST for entry in reply.entries)
             after = reply.continuation_token
             if not reply.entries or not after:
-                return found
+                return items
             if size > _MOST_LISTED:
                 raise fail(FailureCode.LIMIT_EXCEEDED, f"table {table} is too large to be listed in the order of keys")
 

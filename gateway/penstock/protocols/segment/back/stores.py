@@ -74,11 +74,11 @@ class SegmentStores:
         name = self.name_of(stream)
         if not self.is_managed(stream, name):
             return str(name)
-        found = self._segments.get(str(name))
-        if found is None:
+        segment_name = self._segments.get(str(name))
+        if segment_name is None:
             assert self.controller is not None, "it manages the stream"
-            found = self._segments.keep(str(name), str(await self.controller.first_segment(name)))
-        return found
+            segment_name = self._segments.keep(str(name), str(await self.controller.first_segment(name)))
+        return segment_name
 
     def name_of(self, stream: StreamRef) -> SegmentName:
         """Return the segment name that a stream's name means. Raises NOT_REPRESENTABLE."""
@@ -138,11 +138,11 @@ class SegmentStores:
         settings = self.settings
         if settings.delegation_token or settings.username is None or self.controller is None:
             return settings.delegation_token
-        found = self._tokens.get(segment)
-        if found is None:
+        delegation_token = self._tokens.get(segment)
+        if delegation_token is None:
             name = SegmentName.parse(segment, settings.names.basin)
-            found = self._tokens.keep(segment, await self.controller.token(name))
-        return found
+            delegation_token = self._tokens.keep(segment, await self.controller.token(name))
+        return delegation_token
 
     def failure_of(self, reply: Any, pool: ConnectionPool, segment: str) -> Failure | None:
         """Return the failure in a reply, if any.

@@ -88,19 +88,19 @@ async def _acknowledged(line: SegmentTestLine, connection: UUID, offset: int, le
     while level < offset:
         reply = await line.reply(DataAppended)
         require_equal(reply.connection_id, connection)
-        found = reply.connection_offset_ack_level
-        require(level < found <= offset, f"an acknowledgement between {level} and {offset}", reply)
-        level = found
+        acknowledged = reply.connection_offset_ack_level
+        require(level < acknowledged <= offset, f"an acknowledgement between {level} and {offset}", reply)
+        level = acknowledged
 
 
 async def _holds(line: SegmentTestLine, segment: str, content: bytes) -> None:
-    found = bytearray()
-    while len(found) < len(content):
-        reply = await line.ask(SegmentRead, ReadSegment(segment, len(found), MIB))
-        require_equal((reply.segment, reply.offset), (segment, len(found)))
-        require(bool(reply.data), f"{len(content) - len(found)} more bytes", reply)
-        found += reply.data
-    require(bytes(found) == content, f"{content!r:.200}", bytes(found))
+    received = bytearray()
+    while len(received) < len(content):
+        reply = await line.ask(SegmentRead, ReadSegment(segment, len(received), MIB))
+        require_equal((reply.segment, reply.offset), (segment, len(received)))
+        require(bool(reply.data), f"{len(content) - len(received)} more bytes", reply)
+        received += reply.data
+    require(bytes(received) == content, f"{content!r:.200}", bytes(received))
     require_equal((await line.info(segment)).write_offset, len(content))
 
 

@@ -471,8 +471,8 @@ async def changes_of_a_table(session: SegmentTestSession) -> None:
     update = UpdateTableEntries(line.request, table, "", (_entry(b"a", b"3"),))
     (later,) = (await line.ask(TableEntriesUpdated, update)).versions
     delta = await line.ask(TableEntriesDeltaRead, ReadTableEntriesDelta(line.request, table, "", 0, 100))
-    found = sorted((entry.key.key, entry.value, entry.key.version) for entry in delta.entries)
-    require_equal(found, [(b"a", b"3", later), (b"b", b"2", versions[1])])
+    entries = sorted((entry.key.key, entry.value, entry.key.version) for entry in delta.entries)
+    require_equal(entries, [(b"a", b"3", later), (b"b", b"2", versions[1])])
 
     async def keys_from(position: int) -> list[bytes]:
         request = ReadTableEntriesDelta(line.request, table, "", position, 100)

@@ -160,12 +160,12 @@ class SegmentTestLine:
 
     async def holds(self, segment: str, content: bytes, start: int = 0) -> None:
         """Expect these bytes, and no more, from an offset on."""
-        found = bytearray()
-        while len(found) < len(content):
-            reply = await self.read(segment, start + len(found))
-            require(bool(reply.data), f"{len(content) - len(found)} more bytes", reply)
-            found += reply.data
-        require(bytes(found) == content, f"{content!r:.200}", bytes(found))
+        received = bytearray()
+        while len(received) < len(content):
+            reply = await self.read(segment, start + len(received))
+            require(bool(reply.data), f"{len(content) - len(received)} more bytes", reply)
+            received += reply.data
+        require(bytes(received) == content, f"{content!r:.200}", bytes(received))
         require_equal((await self.info(segment)).write_offset, start + len(content))
 
 

@@ -155,10 +155,10 @@ async def _update_attribute(desk: RequestContext, request: released.UpdateSegmen
 
 async def _locate(desk: RequestContext, request: released.LocateOffset) -> SegmentMessage:
     stream = await desk.streams.find(request.segment)
-    found = await desk.back.perform(Locate(stream, FromByteOffset(request.target_offset)))
-    if found.offset is None:
+    located = await desk.back.perform(Locate(stream, FromByteOffset(request.target_offset)))
+    if located.offset is None:
         raise fail(FailureCode.NOT_IMPLEMENTED, "LocateOffset")
-    return released.OffsetLocated(request.request_id, request.segment, found.offset)
+    return released.OffsetLocated(request.request_id, request.segment, located.offset)
 
 
 async def _merge(desk: RequestContext, request: released.MergeSegments) -> SegmentMessage:

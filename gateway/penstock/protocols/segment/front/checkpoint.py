@@ -60,13 +60,13 @@ class RequestCheck:
         token = getattr(request, "delegation_token", None)
         if not token:
             raise TokenRejected("a delegation token is required; the controller issues one")
-        found = delegation.check(token)
+        delegated = delegation.check(token)
         for segment in _segments(request):
-            if not found.allows(segment, changes=kind not in _READS):
+            if not delegated.allows(segment, changes=kind not in _READS):
                 raise TokenRejected(f"the delegation token does not permit this on {segment!r:.200}")
         if kind is released.SetupAppend:
-            self._writers[request.writer_id] = found.expires_ms
-        _become(found)
+            self._writers[request.writer_id] = delegated.expires_ms
+        _become(delegated)
 
 
 def _segments(request: SegmentMessage) -> Iterator[str]:
@@ -75,8 +75,8 @@ def _segments(request: SegmentMessage) -> Iterator[str]:
         yield from (value,) if isinstance(value, str) else value
 
 
-def _become(found: Delegated) -> None:
+def _become(delegated: Delegated) -> None:
     client = CLIENT.get()
-    if client.identity != found.subject:
-        CLIENT.set(replace(client, identity=found.subject))
-        note_identity(found.subject)
+    if client.identity != delegated.subject:
+        CLIENT.set(replace(client, identity=delegated.subject))
+        note_identity(delegated.subject)

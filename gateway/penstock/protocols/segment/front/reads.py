@@ -152,20 +152,20 @@ class ConnectionReads:
         await self._link.quota.answer_room()
         self._full = self._full or trio.Semaphore(FULL_READS)
         async with self._full:
-            found = await self._read(read, read.size, 0.0)
-            if found.data or found.end_of_segment:
-                await self._answer_with(read, found)
+            bytes_read = await self._read(read, read.size, 0.0)
+            if bytes_read.data or bytes_read.end_of_segment:
+                await self._answer_with(read, bytes_read)
                 return
         await self._answer_with(read, await self._park(read))
 
     async def _read(self, read: _Read, size: int, wait: float) -> BytesRead:
         """Read bytes. Raises STREAM_NOT_FOUND if the stream found is not the segment's."""
-        found = await self._back.perform(
+        bytes_read = await self._back.perform(
             ReadBytes(read.stream, read.asked.offset, size, wait, refuse=self._settings.refuse)
         )
-        if not read.place.fits(found.incarnation):
+        if not read.place.fits(bytes_read.incarnation):
             raise fail(FailureCode.STREAM_NOT_FOUND, f"there is no segment {read.asked.segment}")
-        return found
+        return bytes_read
 
     async def _park(self, read: _Read) -> BytesRead:
         """Wait for bytes until `read_hold_seconds` have passed, the gateway drains, or `end` is called."""
@@ -178,12 +178,12 @@ class ConnectionReads:
                     del self._parked[scope]
         return BytesRead(read.asked.offset, b"", at_tail=True, end_of_segment=False, dropped={})
 
-    async def _answer_with(self, read: _Read, found: BytesRead) -> None:
-        self._link.send(self._link.replies.segment_read(read.asked, found))
-        if found.dropped:
-            self._on_dropped(Counter(found.dropped))
-            count_dropped(found.dropped)
-            counts = {feature.name.lower(): count for feature, count in found.dropped.items()}
+    async def _answer_with(self, read: _Read, bytes_read: BytesRead) -> None:
+        self._link.send(self._link.replies.segment_read(read.asked, bytes_read))
+        if bytes_read.dropped:
+            self._on_dropped(Counter(bytes_read.dropped))
+            count_dropped(bytes_read.dropped)
+            counts = {feature.name.lower(): count for feature, count in bytes_read.dropped.items()}
             log.info("records_dropped", stream=str(read.stream), **counts)
         await self._link.room()
 

@@ -61,12 +61,12 @@ class FrontStreams:
         if self._numbers is None:
             stream = self._names.to_stream(segment)
             return stream, await self._back.perform(GetSegmentInfo(stream))
-        found = await self._info(segment, await self._place(segment))
-        if found is None:
-            found = await self._info(segment, await self._place(segment, refresh=True))
-        if found is None:
+        segment_info = await self._info(segment, await self._place(segment))
+        if segment_info is None:
+            segment_info = await self._info(segment, await self._place(segment, refresh=True))
+        if segment_info is None:
             raise fail(FailureCode.STREAM_NOT_FOUND, f"there is no segment {segment}")
-        return found
+        return segment_info
 
     async def place(self, segment: str) -> SegmentPlace:
         """Return a segment's stream as far as it is known; the stream may turn out to be another (see
