@@ -92,10 +92,10 @@ def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
 
 def boolean(value: str) -> bool:
     """Parse `true` or `false`."""
-    found = {"true": True, "false": False}.get(value.lower())
-    if found is None:
+    value_of = {"true": True, "false": False}.get(value.lower())
+    if value_of is None:
         raise ValueError(f"{value!r} is not true or false")
-    return found
+    return value_of
 
 
 def endpoint_of(given: Mapping[str, str], faults: list[str]) -> Endpoint | None:

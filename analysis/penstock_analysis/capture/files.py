@@ -282,7 +282,9 @@ class PacketFile:
         options = stop + (-captured & 3)
         comments: tuple[bytes, ...] = ()
         if end - options > 12 and buffer.find(NOTE_MARK, options, end) >= 0:
-            found = self._options(buffer, options, end)
-            comments = tuple(value for code, value in found if code == OPTION_COMMENT and value.startswith(NOTE_MARK))
+            options_found = self._options(buffer, options, end)
+            comments = tuple(
+                value for code, value in options_found if code == OPTION_COMMENT and value.startswith(NOTE_MARK)
+            )
         cut = original - captured if original > captured else 0
         return Packet(time_ns, interface, described.link, buffer, start, stop, cut, comments)

@@ -77,9 +77,9 @@ class CallMessage(BodyReader):
         return "a message" if self._message.held else ""
 
     def _undecodable(self, content: bytes, reason: str) -> HttpFault:
-        found = first_fault(content, self._kind)
-        at = _PREFIX_BYTES + (found.at if found is not None and self._plain else 0)
-        rule = f"not a valid {self._kind.name}: {reason}" if found is None else found.rule
+        fault = first_fault(content, self._kind)
+        at = _PREFIX_BYTES + (fault.at if fault is not None and self._plain else 0)
+        rule = f"not a valid {self._kind.name}: {reason}" if fault is None else fault.rule
         return HttpFault(self._places.offset(at), rule, GRPC)
 
     def _refusal(self, message: Message) -> str:

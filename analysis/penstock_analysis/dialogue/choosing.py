@@ -183,11 +183,11 @@ def spoken_by(sender: Sender, first: bytes, *, late: bool = False) -> str | None
     if not first:
         return None
     tests = {TLS: _tls} | {name: plugin.begins for name, plugin in plugins().items() if plugin.begins is not None}
-    found = {name: begins(sender, first[:ENOUGH], late) for name, begins in tests.items()}
-    best = max(found, key=lambda name: found[name] or Likeness.NONE)
-    if found[best]:
+    likeness = {name: begins(sender, first[:ENOUGH], late) for name, begins in tests.items()}
+    best = max(likeness, key=lambda name: likeness[name] or Likeness.NONE)
+    if likeness[best]:
         return best
-    return None if None in found.values() and len(first) < ENOUGH else UNKNOWN
+    return None if None in likeness.values() and len(first) < ENOUGH else UNKNOWN
 
 
 def memories() -> dict[str, Any]:

@@ -122,9 +122,9 @@ class ChunkPlaces:
         Bytes no longer kept are left out; if there are none at all, the result is b"" and the offset itself.
         """
         start = max(offset - CONTEXT_BYTES // 2, 0)
-        found, at = self._kept(start, start + CONTEXT_BYTES)
-        if found and at <= offset:
-            return found, at
+        data, at = self._kept(start, start + CONTEXT_BYTES)
+        if data and at <= offset:
+            return data, at
         head = self.head()
         return (head, self._from) if self._from <= offset < self._from + len(head) else (b"", offset)
 

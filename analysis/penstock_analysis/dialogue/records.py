@@ -113,10 +113,10 @@ def differences(
 ) -> tuple[str, ...]:
     """Return the names of the fields that both have and that differ, in the order of `FIELDS`, without `ignore`."""
     first, second = normal_form(one, envelopes=envelopes), normal_form(other, envelopes=envelopes)
-    found = []
+    names = []
     for name in FIELDS:
         ours, theirs = getattr(first, name), getattr(second, name)
         said = name in _ALWAYS or (ours is not None and theirs is not None)
         if said and ours != theirs and name not in ignore:
-            found.append(name)
-    return tuple(found)
+            names.append(name)
+    return tuple(names)

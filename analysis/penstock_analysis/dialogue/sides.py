@@ -130,11 +130,11 @@ class DialogueSide:
         if self._seeking:
             if self._skipped is None:
                 self._skipped = self.problem(self._candidate, "", fatal=False)
-            found = self._sought(kept)
-            if found is None:
+            remaining = self._sought(kept)
+            if remaining is None:
                 self.places.trim()
                 return
-            kept = found
+            kept = remaining
             self._seeking = False
             self._reader = self._make(self._candidate)
             self.places.forget(self._candidate)

@@ -208,7 +208,7 @@ class KafkaDialogue(TwoSided):
     def _records(self, action: str, stream: str, data: bytes, span: TimedSpan) -> list[SeenRecord]:
         """Return the records of batches, without control records; none of batches that cannot be read, nor behind them
         what has its offsets by its place."""
-        found: list[SeenRecord] = []
+        records: list[SeenRecord] = []
         try:
             for start, end in whole_batches(data):
                 try:
@@ -220,7 +220,7 @@ class KafkaDialogue(TwoSided):
                 if batch.control:
                     continue
                 for index, value in enumerate(batch.values):
-                    found.append(
+                    records.append(
                         SeenRecord(
                             action,
                             stream,
@@ -233,8 +233,8 @@ class KafkaDialogue(TwoSided):
                         )
                     )
         except OperationFailed:
-            return found
-        return found
+            return records
+        return records
 
 
 def _unacknowledged(record: SeenRecord) -> SeenRecord:
@@ -273,7 +273,7 @@ def _failure(message: Any) -> str:
         parts = message
     else:
         return ""
-    return next((found for part in parts if (found := _failure(part))), "")
+    return next((failure for part in parts if (failure := _failure(part))), "")
 
 
 def _error_name(code: int) -> str:

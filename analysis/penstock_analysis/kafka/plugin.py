@@ -28,8 +28,8 @@ def _begins(sender: Sender, first: bytes, _late: bool) -> Likeness | None:
 
     if sender is Sender.SERVER:
         return Likeness.NONE
-    found = request_begins(first)
-    return None if found is None else Likeness.SHAPE if found else Likeness.NONE
+    begins = request_begins(first)
+    return None if begins is None else Likeness.SHAPE if begins else Likeness.NONE
 
 
 def _given_ids(message: Message) -> Mapping[str, Hashable]:

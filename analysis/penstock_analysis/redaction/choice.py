@@ -51,7 +51,7 @@ class ContentChooser:
             return Blind(flow)
         json = self._json(False)
         if self._leaves.any:
-            formats = [found for bodies in http_bodies() for found in bodies.formats(flow, self._leaves)]
+            formats = [body_format for bodies in http_bodies() for body_format in bodies.formats(flow, self._leaves)]
             return UnknownBody(flow, json, self._event, formats, begun=begun)
         if self._secrets.tokens and flow.sender is Sender.SERVER:
             return Sniffed(flow, json, self._secrets.patterns)
@@ -111,8 +111,8 @@ def http_bodies() -> tuple[HttpBodies, ...]:
 
 
 def _call(path: bytes, *, request: bool) -> Descriptor | None:
-    found = (bodies.call(path, request=request) for bodies in http_bodies())
-    return next((descriptor for descriptor in found if descriptor is not None), None)
+    descriptors = (bodies.call(path, request=request) for bodies in http_bodies())
+    return next((descriptor for descriptor in descriptors if descriptor is not None), None)
 
 
 def _may_issue(request: RequestParts) -> bool:

@@ -331,18 +331,18 @@ class Flow:
     def line(self, limit: int) -> Generator[None, None, bytes]:
         """Return the next line with its LF, leaving `at` before it. Raises Truncated, and NotUnderstood if the line is
         too long."""
-        found, step = b"", _SHORT_LINE
+        text, step = b"", _SHORT_LINE
         while True:
-            at = self.at + len(found)
+            at = self.at + len(text)
             new = self.copy(at, min(self.end, at + step, self.at + limit))
             place = new.find(b"\n")
             if place >= 0:
-                return found + new[: place + 1]
-            found += new
+                return text + new[: place + 1]
+            text += new
             step *= 4
-            if len(found) >= limit:
+            if len(text) >= limit:
                 raise NotUnderstood
-            if self.at + len(found) == self.end:
+            if self.at + len(text) == self.end:
                 if self.ended:
                     raise Truncated
                 yield

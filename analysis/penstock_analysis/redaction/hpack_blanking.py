@@ -132,11 +132,11 @@ def _blanked(value: bytes, spans: list[Span], coded: bool) -> bytes:
 
 def _characters() -> dict[int, int]:
     """Return a character for each length of codes: `*` has 8 bits, `0` has 5; those that a name may have, if any."""
-    found: dict[int, int] = {}
+    by_bits: dict[int, int] = {}
     for character in b"*0%x!+#$^`\\", *range(256):
         for one in character if isinstance(character, bytes) else (character,):
-            found.setdefault(_BITS[one], one)
-    return found
+            by_bits.setdefault(_BITS[one], one)
+    return by_bits
 
 
 _CHARACTER: Final = _characters()

@@ -30,8 +30,8 @@ _SIZE_LINE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,16})[ \t]*(?:;(.*))?", re
 def requests(flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: OpenRequests) -> Parser:
     """Parse a client's side."""
     while True:
-        found = yield from _first_line(flow, secrets, REQUEST_LINE)
-        method, path = found[1].upper(), found[2]
+        match = yield from _first_line(flow, secrets, REQUEST_LINE)
+        method, path = match[1].upper(), match[2]
         # The answer may come before the head's end, but for its format only who has the head can be asked.
         pending.append(RequestParts(method, path))
         fields = yield from _read_fields(flow, secrets)
@@ -47,8 +47,8 @@ def requests(flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: Ope
 def responses(flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: OpenRequests) -> Parser:
     """Parse a server's side."""
     while True:
-        found = yield from _first_line(flow, secrets, STATUS_LINE)
-        status = int(found[1])
+        match = yield from _first_line(flow, secrets, STATUS_LINE)
+        status = int(match[1])
         fields = yield from _read_fields(flow, secrets)
         if status == 101:
             raise NotUnderstood  # the protocol is unknown from here on

@@ -100,13 +100,13 @@ class Search:
     def end(self) -> list[Span]:
         """Search the rest: there is no more text."""
         end = self._base + len(self._text)
-        found = self._search(end)
+        edits = self._search(end)
         self._text, self._base = b"", end
-        return found
+        return edits
 
     def _search(self, certain: int) -> list[Span]:
         """Return the matches that start before `certain`. No pattern is searched for behind the end of the last one."""
-        found = []
+        edits = []
         for number, pattern in enumerate(self._patterns.compiled):
             start = self._next[number]
             for match in pattern.finditer(self._text, max(0, start - self._base)):
@@ -114,7 +114,7 @@ class Search:
                     break
                 start = match.end() + self._base
                 if match.end() > match.start():
-                    found.append((match.start() + self._base, start))
+                    edits.append((match.start() + self._base, start))
             self._next[number] = max(start, certain)
         self.certain = certain
         # Keep the byte that \b inspects.
@@ -122,7 +122,7 @@ class Search:
         if forget > 0:
             self._text = self._text[forget:]
             self._base += forget
-        return found
+        return edits
 
 
 def joined(spans: Iterable[Span]) -> list[Span]:

@@ -138,9 +138,9 @@ def _varint(number: int) -> bytes:
     return out + bytes((number,))
 
 
-def _length(found: bytes) -> int:
+def _length(varint: bytes) -> int:
     """Return the length stated at the end of the bytes that begin a header's value in protobuf."""
-    start = len(found) - 1
-    while found[start - 1] & 128 and len(found) - start < 5:
+    start = len(varint) - 1
+    while varint[start - 1] & 128 and len(varint) - start < 5:
         start -= 1
-    return sum((byte & 127) << 7 * place for place, byte in enumerate(found[start:]))
+    return sum((byte & 127) << 7 * place for place, byte in enumerate(varint[start:]))

@@ -198,7 +198,7 @@ class UnknownBody(Content):
         if self._inner is None and self._begins and not self.blind:
             start = bytes(data[: self._LOOKED_AT])
             formats = self._formats if self._json is None else [*self._formats, self._json]
-            self._inner = next((found.content() for found in formats if found.begins(start)), None)
+            self._inner = next((body_format.content() for body_format in formats if body_format.begins(start)), None)
             self._json = None
         self._begins = False
         if self._inner is None:

@@ -81,11 +81,11 @@ class UnknownBytes(Content):
             if self._mode:
                 at = self._in_secret(text, at)
                 continue
-            found = triggers.after(at)
-            if found is None:
+            trigger = triggers.after(at)
+            if trigger is None:
                 at = len(text) if last else max(at, len(text) - self._triggers.reach)
                 break
-            at, self._mode, self._left = found
+            at, self._mode, self._left = trigger
         self._text = text[at:]
         self._base += at
 

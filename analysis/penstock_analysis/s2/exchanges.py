@@ -115,14 +115,10 @@ class S2Exchanges(HttpProtocol):
 def _unary(endpoint: S2Endpoint, sender: Sender, media: Media, failed: bool) -> _UNARY | None:
     if failed:
         return UnaryError if media is Media.JSON else None
-    found = _MESSAGES.get((endpoint, sender, media))
-    if (
-        found is None
-        and media is Media.JSON
-        and endpoint not in (S2Endpoint.APPEND, S2Endpoint.READ, S2Endpoint.HEALTH)
-    ):
+    kind = _MESSAGES.get((endpoint, sender, media))
+    if kind is None and media is Media.JSON and endpoint not in (S2Endpoint.APPEND, S2Endpoint.READ, S2Endpoint.HEALTH):
         return ControlMessage
-    return found
+    return kind
 
 
 def _basin(request: RequestHead, query: str) -> str:

@@ -102,12 +102,12 @@ class _Frames(BodyReader):
 
     def _undecodable(self, frame: Frame, span: TimedRange, reason: str) -> HttpFault:
         """Return the fault of a message that does not decode, as exactly as possible inside a frame in one piece."""
-        found = first_fault(frame.payload, self.kind)
-        rule = reason if found is None else found.rule
+        fault = first_fault(frame.payload, self.kind)
+        rule = reason if fault is None else fault.rule
         at = _HEAD_BYTES
         plain = frame.compression is Compression.NONE and span.end - span.start == _HEAD_BYTES + len(frame.payload)
-        if found is not None and plain:
-            at += found.at
+        if fault is not None and plain:
+            at += fault.at
         held = BytesAt(span.start + _HEAD_BYTES, frame.payload) if plain else None
         return HttpFault(min(span.start + at, span.end), rule, S2_MESSAGES, held)
 

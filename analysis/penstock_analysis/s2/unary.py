@@ -75,8 +75,8 @@ class UnaryBody(WholeBody):
     def _undecodable(self, content: bytes, span: TimedRange, reason: str) -> HttpFault:
         """Return the fault of the content, as exactly as possible."""
         if self._media is Media.PROTOBUF and self.kind is not None:
-            found = first_fault(content, self.kind)
-            return self._fault_in(content, span, *((0, reason) if found is None else found), S2_MESSAGES)
+            fault = first_fault(content, self.kind)
+            return self._fault_in(content, span, *((0, reason) if fault is None else fault), S2_MESSAGES)
         return self._fault_in(content, span, place_of(content, reason), reason, S2_UNARY)
 
 

@@ -28,8 +28,8 @@ def _begins(sender: Sender, first: bytes, _late: bool) -> Likeness | None:
         return Likeness.MARK if first[:1] == b"*" and first[1:2].isdigit() else Likeness.NONE
     from penstock_analysis.s3p.reading import reply_begins
 
-    found = reply_begins(first)
-    return None if found is None else Likeness.MARK if found else Likeness.NONE
+    begins = reply_begins(first)
+    return None if begins is None else Likeness.MARK if begins else Likeness.NONE
 
 
 def _redaction() -> Redaction:

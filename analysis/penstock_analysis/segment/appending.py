@@ -165,12 +165,12 @@ class WriterAppends:
         end = write_offset if covered and covered[-1].number == number else None
         records: list[SeenRecord] = []
         for append, place in zip(covered, _places(covered, writer.stored, end), strict=True):
-            found = self._waiting.take(append.ticket)
+            acknowledged = self._waiting.take(append.ticket)
             if place is not None:
-                for record in found:
+                for record in acknowledged:
                     record.offset = place
                     place += EVENT_HEADER_BYTES + len(record.body)
-            records += found
+            records += acknowledged
         if write_offset is not None:
             writer.stored = write_offset
             if writer.segment:

@@ -96,10 +96,10 @@ class Deliveries:
         begin = _first_event(data) if remainder.sought else None
         if begin is None:
             return self._raw(segment, offset, data, DeliveredEvents([], []), sought=remainder.sought)
-        found = self._events(segment, _Left(offset + begin, sought=True), data[begin:])
+        events = self._events(segment, _Left(offset + begin, sought=True), data[begin:])
         if not begin:
-            return found
-        return DeliveredEvents([data[:begin], *found.bodies], [offset, *found.offsets], raw=True)
+            return events
+        return DeliveredEvents([data[:begin], *events.bodies], [offset, *events.offsets], raw=True)
 
     def _events(self, segment: str, remainder: _Left, data: bytes) -> DeliveredEvents:
         """Split bytes that follow those left over, with which an event begins."""
@@ -115,15 +115,15 @@ class Deliveries:
             )
             return DeliveredEvents([], [])
         whole = b"".join(pieces)
-        found, at = _whole_events(whole, remainder.offset)
-        zeros = found.bodies.count(b"") > MOST_EMPTY  # bytes that look like so many events without a body
+        events, at = _whole_events(whole, remainder.offset)
+        zeros = events.bodies.count(b"") > MOST_EMPTY  # bytes that look like so many events without a body
         if zeros:
-            found, at = DeliveredEvents([], []), 0
+            events, at = DeliveredEvents([], []), 0
         rest = whole[at:]
         if zeros or (rest and not _may_begin(rest)):
-            return self._raw(segment, remainder.offset + at, rest, found, sought=remainder.sought)
+            return self._raw(segment, remainder.offset + at, rest, events, sought=remainder.sought)
         self._keep(segment, remainder.offset + size, _Left(remainder.offset + at, (rest,), len(rest), len(rest)))
-        return found
+        return events
 
     def _raw(
         self, segment: str, offset: int, data: bytes, events: DeliveredEvents, *, sought: bool = False

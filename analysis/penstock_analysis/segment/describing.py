@@ -49,8 +49,8 @@ def segment_of(message: SegmentMessage | BlockData) -> str:
 
 def request_id_of(message: SegmentMessage | BlockData) -> int | None:
     """Return the request id, or None if there is none."""
-    found = getattr(message, "request_id", _NO_ID)
-    return None if found == _NO_ID or not isinstance(found, int) else found
+    request_id = getattr(message, "request_id", _NO_ID)
+    return None if request_id == _NO_ID or not isinstance(request_id, int) else request_id
 
 
 def message_fields(message: SegmentMessage | BlockData) -> dict[str, Any]:

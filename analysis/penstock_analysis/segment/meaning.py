@@ -178,7 +178,7 @@ class Meanings:
         other = self._requests.misplaced(message) if request is None and not self.late else None
         wrong = "" if other is None else f"SegmentRead from offset {message.offset}, {other} was asked for"
         segment = f"{self._server} {message.segment}"
-        found = self._deliveries.read(segment, message.offset, message.data, late=self.late)
+        events = self._deliveries.read(segment, message.offset, message.data, late=self.late)
         wrong = wrong or self._cut(message, span)
         records = [
             SeenRecord(
@@ -189,9 +189,9 @@ class Meanings:
                 time_ns=span.end_ns,
                 conversation=self._conversation,
             )
-            for body, offset in zip(found.bodies, found.offsets, strict=True)
+            for body, offset in zip(events.bodies, events.offsets, strict=True)
         ]
-        fields = {"events": len(records) - found.raw, "raw": found.raw}
+        fields = {"events": len(records) - events.raw, "raw": events.raw}
         return MessageMeaning("", records, fields, None if request is None else request.end_ns, wrong)
 
 

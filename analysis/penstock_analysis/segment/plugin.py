@@ -38,8 +38,8 @@ def _begins(sender: Sender, first: bytes, _late: bool) -> Likeness | None:
 
     if first.startswith(HELLO):
         return Likeness.MARK
-    found = DetectedDialect().begins(Direction.REQUEST if sender is Sender.CLIENT else Direction.REPLY, first)
-    return None if found is None else Likeness.SHAPE if found else Likeness.NONE
+    begins = DetectedDialect().begins(Direction.REQUEST if sender is Sender.CLIENT else Direction.REPLY, first)
+    return None if begins is None else Likeness.SHAPE if begins else Likeness.NONE
 
 
 def _stream_of(name: str) -> str:

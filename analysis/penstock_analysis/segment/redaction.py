@@ -37,8 +37,8 @@ _BLOCK_DATA: Final = sum(field.wire.size or 0 for field in released.AppendBlock.
 
 def _spans(cls: type[SegmentMessage], body: bytes) -> dict[str, tuple[Any, int, int]]:
     """Return value, start and end of each field of a body. Raises MalformedValue."""
-    found = spans(cls, memoryview(body), SEGMENT_VERSIONS[0])
-    return {name: (value, start, end) for name, value, start, end in found}
+    fields = spans(cls, memoryview(body), SEGMENT_VERSIONS[0])
+    return {name: (value, start, end) for name, value, start, end in fields}
 
 
 def _token_edits(cls: type[SegmentMessage], start: bytes) -> list[Edit]:
@@ -93,14 +93,14 @@ def _blanked(value: Any, leaves: Leaves) -> Any:
 def _events_in(data: bytes) -> tuple[list[Span], int]:
     """Return the payloads of the whole events that begin at the first byte, and the place where the next event, or
     anything else, begins."""
-    found, at = [], 0
+    event_spans, at = [], 0
     while at + HEADER_BYTES <= len(data):
         kind, size = HEADER.unpack_from(data, at)
         if kind != 0 or size < 0 or at + HEADER_BYTES + size > len(data):
             break
-        found.append((at + HEADER_BYTES, at + HEADER_BYTES + size))
+        event_spans.append((at + HEADER_BYTES, at + HEADER_BYTES + size))
         at += HEADER_BYTES + size
-    return found, at
+    return event_spans, at
 
 
 def _event_leaves(data: bytes, leaves: Leaves, base: int = 0) -> list[Edit]:
@@ -330,9 +330,9 @@ class _Side:
             behind += HEADER_BYTES
             yield from flow.need(behind + size)
             try:
-                found = _spans(cls, flow.peek(behind + size)[behind:])
-                rest, _, end = found["data"]
-                first, last = _append_edits(data, found["size_of_whole_events"][0], rest, self._leaves)
+                fields = _spans(cls, flow.peek(behind + size)[behind:])
+                rest, _, end = fields["data"]
+                first, last = _append_edits(data, fields["size_of_whole_events"][0], rest, self._leaves)
             except MalformedValue:
                 first, last = [WithheldEdit.of(len(data))], [WithheldEdit.of(size)]
                 rest, end = b"", 0
@@ -348,12 +348,12 @@ class _Side:
         malformed."""
         flow = self._flow
         try:
-            found = _spans(cls, body)
+            fields = _spans(cls, body)
         except MalformedValue:
             return False
-        name, _, end = found["segment"]
-        offset, (data, _, high) = found["offset"][0], found["data"]
-        at_tail = found["flags"][0].at_tail if cls is draft.SegmentRead else found["at_tail"][0]
+        name, _, end = fields["segment"]
+        offset, (data, _, high) = fields["offset"][0], fields["data"]
+        at_tail = fields["flags"][0].at_tail if cls is draft.SegmentRead else fields["at_tail"][0]
         self._write(self._leaves.leaf(body[2:end], 2, text=True))
         run = self._runs.get(name)
         if run is None or run.blind or run.position != offset:

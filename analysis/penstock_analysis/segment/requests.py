@@ -53,9 +53,9 @@ class PendingRequests:
 
     def answered(self, message: Any) -> PendingRequest | None:
         """Remove and return the request that a reply answers, or None if it is unknown."""
-        found = self._waiting.pop(_key(message), None)
-        if found is not None or not describing.error_text_of(message):
-            return found
+        request = self._waiting.pop(_key(message), None)
+        if request is not None or not describing.error_text_of(message):
+            return request
         key = self._refused(message)
         return None if key is None else self._waiting.pop(key)
 

@@ -40,7 +40,7 @@ class TrimPoints:
     async def first(self, stream: StreamRef, timestamp: int, seq_num: int) -> int:
         """Return the number of the first record ever stamped `timestamp`.
 
-        `found` is the first that the server still has.
+        `seq_num` is the first that the server still has.
         """
         if self._table is None or not seq_num:
             return seq_num

@@ -149,21 +149,21 @@ def _run(suite: Suite, server: TestedServer, cases: Sequence[ConformanceCase[Any
 
     from penstock.tools.conforming import run_cases
 
-    found: list[CaseResult] = []
+    case_results: list[CaseResult] = []
 
     async def session() -> None:
         async with aclosing(run_cases(suite, server, cases)) as results:
             async for result in results:
-                found.append(result)
+                case_results.append(result)
                 if as_lines:
                     print_json(_line(result))
                 elif sys.stderr.isatty():
-                    click.echo(f"\r{len(found)} of {len(cases)}", nl=False, err=True)
+                    click.echo(f"\r{len(case_results)} of {len(cases)}", nl=False, err=True)
         if sys.stderr.isatty() and not as_lines:
             click.echo("\r\x1b[K", nl=False, err=True)
 
     trio.run(session)
-    return found
+    return case_results
 
 
 def _line(result: CaseResult) -> dict[str, Any]:

@@ -192,19 +192,19 @@ class FrontLink(Generic[M]):
         await self.flush()
         if self._draining.begun:
             return None
-        found: list[T] = []
+        results: list[T] = []
         failed: list[Exception] = []
         with self._draining.interrupts(seconds):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch, nursery.cancel_scope)
                 try:
-                    found.append(await wait())
+                    results.append(await wait())
                 except Exception as error:
                     failed.append(error)
                 nursery.cancel_scope.cancel()
         if failed:
             raise failed[0]
-        return found[0] if found else None
+        return results[0] if results else None
 
     async def _watch(self, waiting: trio.CancelScope) -> None:
         """Cancel the wait once the client finishes. A client that only finished sending still gets its answer."""

@@ -66,23 +66,23 @@ class _Stream(Generic[T]):
         self._more = page.has_more and bool(page.items)
         if page.items:
             self._at = page.items[-1].name
-        found = []
+        items = []
         for item in page.items:
             name = self._part.shown(item.name)
             if name is not None and self._wanted(name):
-                found.append(item if name == item.name else msgspec.structs.replace(item, name=name))
-        return found
+                items.append(item if name == item.name else msgspec.structs.replace(item, name=name))
+        return items
 
     async def _everything(self) -> list[T]:
-        found: list[T] = []
+        everything: list[T] = []
         while self._more:
-            found += await self._page(PAGE)
-            if len(found) > MOST_UNORDERED:
+            everything += await self._page(PAGE)
+            if len(everything) > MOST_UNORDERED:
                 raise fail(
                     FailureCode.LIMIT_EXCEEDED,
                     f"more than {MOST_UNORDERED} names have another order on the server; list a longer prefix",
                 )
-        return sorted(found, key=lambda item: item.name)
+        return sorted(everything, key=lambda item: item.name)
 
 
 async def merged_page(parts: Sequence[BackListing[T]], prefix: str, start_after: str, limit: int) -> Page[T]:

@@ -155,11 +155,11 @@ class Rewriting(msgspec.Struct, frozen=True):
             if any(known.get(key, value) != value for key, value in of_basin.items()):
                 return None
             known = {**known, **of_basin}
-        found = _source(self.pattern.stream, "stream", known)
-        if found is None:
+        basin_name = _source(self.pattern.stream, "stream", known)
+        if basin_name is None:
             return None
-        captures = self.pattern.match(StreamRef(basin, found))
-        return found if captures is not None and self.stream.fill(captures) == name else None
+        captures = self.pattern.match(StreamRef(basin, basin_name))
+        return basin_name if captures is not None and self.stream.fill(captures) == name else None
 
     @property
     def _takes(self) -> dict[str, Takes]:

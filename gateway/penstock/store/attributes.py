@@ -50,13 +50,13 @@ class StoreAttributes:
         decided = self._decided.get(key)
         if decided is not None:
             return decided[-1]
-        found = self._durable.get(key)
-        if found is None:
-            found = self._look_up(key)
-            self._keep(key, found)
+        position = self._durable.get(key)
+        if position is None:
+            position = self._look_up(key)
+            self._keep(key, position)
         else:
             self._durable.move_to_end(key)
-        return found
+        return position
 
     def decide(self, stream: StoredStream, values: Mapping[Attribute, int]) -> Edits:
         """Set values; NO_ATTRIBUTE removes one. Raises OperationFailed(INVALID) for a value beyond 64 bits."""

@@ -190,10 +190,10 @@ def _together(rows: Sequence[BatchRow]) -> bytes:
 
 def encoding_named(name: str) -> RecordEncoding:
     """Return the encoding of a codec. Raises OperationFailed(STORAGE) if no installed codec has it."""
-    found = installed_encoding(name)
-    if found is None:
+    encoding = installed_encoding(name)
+    if encoding is None:
         raise fail(FailureCode.STORAGE, f"records are stored in encoding {name}, which no installed codec has")
-    return found
+    return encoding
 
 
 def decode_stored(payload: bytes, first_id: RecordId | None, encoding: str = S2_RECORDS) -> Columns:
@@ -236,7 +236,7 @@ def _joined(columns: Sequence[Columns]) -> Columns:
     timestamps: list[int] = []
     headers: dict[int, Headers] = {}
     for column in columns:
-        headers.update({len(bodies) + index: found for index, found in column.headers.items()})
+        headers.update({len(bodies) + index: record_headers for index, record_headers in column.headers.items()})
         timestamps += column.timestamps
         bodies += column.bodies
     first = columns[0].seq_nums[0]

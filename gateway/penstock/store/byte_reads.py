@@ -224,21 +224,21 @@ class ByteReads:
         deadline = trio.current_time() + operation.wait
         while True:
             await self._check(stream, offset)
-            found = await self._cut(stream, operation)
+            rendered = await self._cut(stream, operation)
             head = stream.durable
-            if found.data:
+            if rendered.data:
                 self._reads.usage.read(stream.basin.name, "unary")
-                self._reads.usage.delivered(stream.basin.name, len(found.data))
-                at_tail = found.end_offset >= head.next_offset
-                return BytesRead(offset, found.data, at_tail, False, found.dropped, stream.incarnation)
-            if found.refused is not None:
-                raise _refusal(stream, found.refused)
+                self._reads.usage.delivered(stream.basin.name, len(rendered.data))
+                at_tail = rendered.end_offset >= head.next_offset
+                return BytesRead(offset, rendered.data, at_tail, False, rendered.dropped, stream.incarnation)
+            if rendered.refused is not None:
+                raise _refusal(stream, rendered.refused)
             if offset < head.next_offset:  # bytes were appended meanwhile
                 continue
             if head.sealed:
                 if offset > head.next_offset:
                     raise fail(FailureCode.INVALID, f"offset {offset} is beyond the end, {head.next_offset}")
-                return BytesRead(offset, b"", True, True, found.dropped, stream.incarnation)
+                return BytesRead(offset, b"", True, True, rendered.dropped, stream.incarnation)
             if operation.wait <= 0 or not await _parked(stream, deadline):
                 return BytesRead(offset, b"", True, False, {}, stream.incarnation)
 
@@ -267,9 +267,9 @@ class ByteReads:
             raise fail(FailureCode.STORAGE, f"bytes at offset {offset} of {stream.ref} are missing from the store")
         if not pieces:
             return RenderedSlice()
-        found = render_slice(pieces, offset, max_bytes, operation.refuse, stream.durable.trim_point)
-        self._keep_rest(stream, pieces[-1], found.end_offset)
-        return found
+        rendered = render_slice(pieces, offset, max_bytes, operation.refuse, stream.durable.trim_point)
+        self._keep_rest(stream, pieces[-1], rendered.end_offset)
+        return rendered
 
     async def _pieces(self, stream: StoredStream, offset: int, max_bytes: int) -> list[Rendered]:
         """Return the bytes from `offset` on, `max_bytes` or a little more, or less if rendering them takes long."""

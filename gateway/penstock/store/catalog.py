@@ -66,23 +66,23 @@ class StoreCatalog:
     async def create_basin(self, operation: CreateBasin) -> Provisioned[BasinInfo]:
         """Carry out `CreateBasin`."""
         check_stream_config(operation.config.default_stream_config)
-        found = self._registry.basin(operation.basin)
+        existing = self._registry.basin(operation.basin)
         requested = _to_json(operation.config)
-        if found is not None:
-            repeated = _is_repeated(found.creation, operation.request_token, requested)
-            return await self._settle(_noop_or_exists(repeated, _basin_info(found), f"basin {found.name!r}"))
+        if existing is not None:
+            repeated = _is_repeated(existing.creation, operation.request_token, requested)
+            return await self._settle(_noop_or_exists(repeated, _basin_info(existing), f"basin {existing.name!r}"))
         return await self._insert_basin(operation.basin, operation.config, operation.request_token)
 
     async def ensure_basin(self, operation: EnsureBasin) -> Provisioned[BasinInfo]:
         """Carry out `EnsureBasin`."""
         check_stream_config(operation.config.default_stream_config)
-        found = self._registry.basin(operation.basin)
-        if found is None:
+        existing = self._registry.basin(operation.basin)
+        if existing is None:
             return await self._insert_basin(operation.basin, operation.config, None)
-        if found.head.config == operation.config:
-            return await self._settle(Provisioned(_basin_info(found), ProvisionResult.NOOP))
+        if existing.head.config == operation.config:
+            return await self._settle(Provisioned(_basin_info(existing), ProvisionResult.NOOP))
         return await self._configure_basin(
-            found, operation.config, Provisioned(_basin_info(found), ProvisionResult.UPDATED)
+            existing, operation.config, Provisioned(_basin_info(existing), ProvisionResult.UPDATED)
         )
 
     async def get_basin_config(self, operation: GetBasinConfig) -> BasinConfig:
@@ -130,11 +130,13 @@ class StoreCatalog:
         basin = self._registry.basin(operation.stream.basin)
         if basin is None:
             raise await self._refused(unknown_basin(operation.stream.basin))
-        found = self._registry.stream_in(basin, operation.stream.stream)
-        if found is not None:
+        existing = self._registry.stream_in(basin, operation.stream.stream)
+        if existing is not None:
             requested = _to_json(operation.config)
-            repeated = _is_repeated(found.creation, operation.request_token, requested)
-            return await self._settle(_noop_or_exists(repeated, stream_info(found), f"stream {found.ref.stream!r}"))
+            repeated = _is_repeated(existing.creation, operation.request_token, requested)
+            return await self._settle(
+                _noop_or_exists(repeated, stream_info(existing), f"stream {existing.ref.stream!r}")
+            )
         if (conflict := self._shape_conflict(basin, operation.stream)) is not None:
             return await self._settle(Failure(FailureCode.INVALID, conflict))
         change = self._insert_stream(basin, operation.stream.stream, operation.config, operation.request_token)
@@ -146,16 +148,18 @@ class StoreCatalog:
         basin = self._registry.basin(operation.stream.basin)
         if basin is None:
             raise await self._refused(unknown_basin(operation.stream.basin))
-        found = self._registry.stream_in(basin, operation.stream.stream)
-        if found is None:
+        existing = self._registry.stream_in(basin, operation.stream.stream)
+        if existing is None:
             if (conflict := self._shape_conflict(basin, operation.stream)) is not None:
                 return await self._settle(Failure(FailureCode.INVALID, conflict))
             change = self._insert_stream(basin, operation.stream.stream, operation.config, None)
             return await change.ticket.wait()
         config = operation.config.resolve(basin.head.config.default_stream_config)
-        if found.head.config == config:
-            return await self._settle(Provisioned(stream_info(found), ProvisionResult.NOOP))
-        return await self._configure_stream(found, config, Provisioned(stream_info(found), ProvisionResult.UPDATED))
+        if existing.head.config == config:
+            return await self._settle(Provisioned(stream_info(existing), ProvisionResult.NOOP))
+        return await self._configure_stream(
+            existing, config, Provisioned(stream_info(existing), ProvisionResult.UPDATED)
+        )
 
     async def get_stream_config(self, operation: GetStreamConfig) -> StreamConfig:
         """Carry out `GetStreamConfig`. In an unknown basin, the error is that the stream is unknown (1.3)."""

@@ -299,16 +299,16 @@ def clean_up(db: sqlite3.Connection, directory: Path) -> int:
     Raises CannotStart if a file is missing; OSError, sqlite3.Error.
     """
     known = dict(db.execute("SELECT number, live FROM payload_files"))
-    found = _files(directory)
+    files = _files(directory)
     for number, live in known.items():
-        if live and number not in found:
+        if live and number not in files:
             raise CannotStart(f"the store in {directory} lacks its file {_name_of(number)}")
-    for number, path in found.items():
+    for number, path in files.items():
         if not known.get(number):
             _remove(path)
     if not all(known.values()):
         db.execute("DELETE FROM payload_files WHERE live = 0")
-    return max((*known, *found), default=0) + 1
+    return max((*known, *files), default=0) + 1
 
 
 def _files(directory: Path) -> dict[int, Path]:

@@ -99,12 +99,12 @@ class Registry:
 
     def basin(self, name: str) -> StoredBasin | None:
         """Return the basin if it exists in the decided state, or None."""
-        found = self._basins.get(name)
-        if found is None:
-            found = self._load_basin(name)
+        basin_state = self._basins.get(name)
+        if basin_state is None:
+            basin_state = self._load_basin(name)
         else:
             self._basins.move_to_end(name)
-        return found if found is not None and found.head.alive else None
+        return basin_state if basin_state is not None and basin_state.head.alive else None
 
     def stream(self, ref: StreamRef) -> StoredStream | None:
         """Return the stream if it exists in the decided state, or None."""
@@ -114,11 +114,11 @@ class Registry:
     def stream_in(self, basin: StoredBasin, name: str) -> StoredStream | None:
         """Return the stream of an existing basin, or None."""
         key = (basin.id, name)
-        found = self._streams.get(key)
-        if found is None:
+        stream_state = self._streams.get(key)
+        if stream_state is None:
             return self._load_stream(basin, name)
         self._streams.move_to_end(key)
-        return found if found.head.alive else None
+        return stream_state if stream_state.head.alive else None
 
     def partition_of(self, basin: StoredBasin, name: str) -> str | None:
         """Return the name of a partition of stream `name` that exists in the decided state, or None."""

@@ -47,13 +47,13 @@ def first_reaching(db: sqlite3.Connection, stream: int, mark: Mark, wanted: tupl
         return low.last
     steps = 0
     while low.last + 1 < high.first:
-        found = _probe(db.execute(_FROM, (stream, to_sql(_between(low, high, wanted[0], steps)))), mark)
-        assert found is not None, "the row above it is there"
+        probe = _probe(db.execute(_FROM, (stream, to_sql(_between(low, high, wanted[0], steps)))), mark)
+        assert probe is not None, "the row above it is there"
         steps += 1
-        if found.mark < wanted:
-            low = found
+        if probe.mark < wanted:
+            low = probe
         else:
-            high = found
+            high = probe
     return high.last
 
 
@@ -72,5 +72,5 @@ def _probe(rows: sqlite3.Cursor, mark: Mark) -> _Probe | None:
         return None
     last_seq, count, last_ts, last_id_seq, end_offset = row
     last = from_sql(last_seq)
-    found = (from_sql(last_ts), from_sql(last_id_seq)) if mark == "id" else (end_offset, 0)
-    return _Probe(last - count + 1, last, found)
+    mark_value = (from_sql(last_ts), from_sql(last_id_seq)) if mark == "id" else (end_offset, 0)
+    return _Probe(last - count + 1, last, mark_value)

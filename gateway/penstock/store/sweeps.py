@@ -100,8 +100,8 @@ class DueTrim(NamedTuple):
 def due_streams(db: sqlite3.Connection, after: int, now: int) -> tuple[list[DueTrim], int | None]:
     """Return the streams to sweep at `now` (ms) among some with ids above `after`, and the next `after` or None."""
     streams = db.execute(_STREAMS, (after, STREAMS_AT_ONCE)).fetchall()
-    found = (_due(db, now, *stream) for stream in streams)
-    due = [some for some in found if some is not None]
+    sweeps = (_due(db, now, *stream) for stream in streams)
+    due = [some for some in sweeps if some is not None]
     return due, streams[-1][0] if len(streams) == STREAMS_AT_ONCE else None
 
 

@@ -75,8 +75,8 @@ def count_items(db: sqlite3.Connection, name: str) -> tuple[int, int]:
 
 def key_versions(db: sqlite3.Connection, table: int, keys: Iterable[bytes]) -> dict[bytes, int]:
     """Return the versions of the keys that exist, in the order of `keys`."""
-    found = ((key, db.execute(_VERSION, (table, key)).fetchone()) for key in dict.fromkeys(keys))
-    return {key: row[0] for key, row in found if row is not None}
+    rows = ((key, db.execute(_VERSION, (table, key)).fetchone()) for key in dict.fromkeys(keys))
+    return {key: row[0] for key, row in rows if row is not None}
 
 
 async def get_info(reader: ReaderThreads, operation: GetTableInfo) -> TableInfo:
@@ -113,14 +113,14 @@ def _count(db: sqlite3.Connection, table: TableRow) -> int:
 
 def _read_items(db: sqlite3.Connection, operation: ReadTable) -> tuple[TableItem | None, ...]:
     table = require(db, operation.table).id
-    found: list[TableItem | None] = []
+    items: list[TableItem | None] = []
     size = 0
     for key in operation.keys:
         row = db.execute(_ITEM, (table, key)).fetchone()
-        found.append(None if row is None else TableItem(*row))
+        items.append(None if row is None else TableItem(*row))
         size += 0 if row is None else len(row[0]) + len(row[1])
         check_read_size(size)
-    return tuple(found)
+    return tuple(items)
 
 
 def _list_items(db: sqlite3.Connection, operation: ListTable) -> TablePage:

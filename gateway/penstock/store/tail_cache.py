@@ -112,12 +112,12 @@ class TailCache:
             return last
         if not batches[0].batch.first_seq_num <= position < last.next_seq_num:
             return None
-        found = self._joined.get(position)
-        if found is None:
+        joined = self._joined.get(position)
+        if joined is None:
             if len(self._joined) >= MOST_JOINED:
                 del self._joined[next(iter(self._joined))]
-            found = self._joined[position] = self._join(position, tail)
-        return found
+            joined = self._joined[position] = self._join(position, tail)
+        return joined
 
     def since(self, seq_num: int) -> list[tuple[RecordBatch, ByteSpan]] | None:
         """Return the batches from the one that begins with this number on, or None if that one is not cached."""
@@ -136,13 +136,13 @@ class TailCache:
         index = self._ending_at(offset)
         if index is None:
             return None
-        found: list[Rendered] = []
+        rendered_batches: list[Rendered] = []
         for cached in islice(self._batches, index, None):
-            found.append(cached.rendered)
+            rendered_batches.append(cached.rendered)
             size = cached.span.end_offset - offset
-            if size >= max_bytes or (size and len(found) >= MOST_RENDERED):
+            if size >= max_bytes or (size and len(rendered_batches) >= MOST_RENDERED):
                 break
-        return found
+        return rendered_batches
 
     def find(self, start: FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset) -> Located | None:
         """Return the first record at or after `start`; None if an older one may be it, or none exists yet."""
@@ -155,8 +155,8 @@ class TailCache:
             case FromRecordId(record_id):
                 index = bisect_right(batches, record_id, key=_first_id) - 1
             case FromByteOffset(offset):
-                found = self._ending_at(offset)
-                index = -1 if found is None else found
+                index_ending = self._ending_at(offset)
+                index = -1 if index_ending is None else index_ending
         if index < 0:
             return None
         for cached in islice(batches, index, index + 2):

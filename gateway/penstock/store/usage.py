@@ -187,11 +187,11 @@ class StoreUsage(Usage):
         rows = await self._reader.run(
             lambda db: db.execute(_SUMS, (first // 60, end // 60, operation.basin)).fetchall()
         )
-        found: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        sums_by_series: defaultdict[str, Counter[int]] = defaultdict(Counter)
         for minute, series, value in rows:
             if series.startswith(kind):
-                found[series.removeprefix(kind)][minute * 60 // interval * interval] += value
-        return {name: sorted(points.items()) for name, points in sorted(found.items())}
+                sums_by_series[series.removeprefix(kind)][minute * 60 // interval * interval] += value
+        return {name: sorted(points.items()) for name, points in sorted(sums_by_series.items())}
 
     async def storage(self, operation: GetStorage) -> Points:
         """Carry out `GetStorage`."""

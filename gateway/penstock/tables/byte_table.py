@@ -75,8 +75,8 @@ class ByteTable:
                 return
             except OperationFailed as error:
                 _unless(error, FailureCode.TABLE_KEY_VERSION)
-            found = await self.get(*(key for key, _ in items))
-            items = tuple(item for item, value in zip(items, found, strict=True) if value is None)
+            values = await self.get(*(key for key, _ in items))
+            items = tuple(item for item, value in zip(items, values, strict=True) if value is None)
 
     async def remove(self, *keys: bytes) -> None:
         """Remove keys, all or none."""

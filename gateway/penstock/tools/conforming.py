@@ -49,13 +49,13 @@ def chosen_cases(suite: Suite, only: Sequence[str]) -> list[ConformanceCase[Any]
 
     Raises ValueError for a value that selects none.
     """
-    found: list[ConformanceCase[Any]] = []
+    chosen: list[ConformanceCase[Any]] = []
     for one in only:
         cases = [case for case in suite.cases if one == case.name or f"{case.clause}.".startswith(f"{one}.")]
         if not cases:
             raise ValueError(f"{one!r}: neither a clause nor a case; --list prints them")
-        found += cases
-    return [case for case in suite.cases if case in found] if only else list(suite.cases)
+        chosen += cases
+    return [case for case in suite.cases if case in chosen] if only else list(suite.cases)
 
 
 def reached_server(server: Server, options: TargetOptions, patience: float) -> TestedServer:

@@ -80,8 +80,8 @@ def plain_name(path: str) -> str:
 def find_captures(paths: Sequence[str]) -> list[FileInfo]:
     """Return the captures at these paths, each once: files, directories (without subdirectories), globs; local paths,
     or URIs of other file systems. Raises Unreadable if a path has none."""
-    found = {place.path: place for path in paths for place in _captures(path)}
-    return list(found.values())
+    by_path = {place.path: place for path in paths for place in _captures(path)}
+    return list(by_path.values())
 
 
 def _captures(path: str) -> list[FileInfo]:
@@ -141,8 +141,8 @@ def _matching(system: Any, pattern: str) -> list[FileInfo]:
     selector = pyarrow.fs.FileSelector(base, allow_not_found=True, recursive=len(parts) - fixed > 1)
     places: list[FileInfo] = []
     for info in sorted(system.get_file_info(selector), key=lambda info: str(info.path)):
-        found = info.path.split("/")
-        if len(found) != len(parts) or not all(map(fnmatchcase, found, parts)):
+        path_parts = info.path.split("/")
+        if len(path_parts) != len(parts) or not all(map(fnmatchcase, path_parts, parts)):
             continue
         if info.type == pyarrow.fs.FileType.Directory:
             places += _directory(system, info.path)

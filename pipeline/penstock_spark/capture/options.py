@@ -19,12 +19,12 @@ MOST_GROUPS: Final = 256
 def _paths(value: str) -> tuple[str, ...]:
     """Parse a JSON array, as Spark passes several paths."""
     try:
-        found = json.loads(value)
+        decoded = json.loads(value)
     except ValueError:
-        found = None
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one for one in found):
+        decoded = None
+    if not isinstance(decoded, list) or not decoded or not all(isinstance(one, str) and one for one in decoded):
         raise ValueError(f"{value!r} is not a JSON array of paths")
-    return tuple(found)
+    return tuple(decoded)
 
 
 def _table(value: str) -> str:

@@ -88,22 +88,22 @@ def recordings_of(
     if together:
         files = tuple(places)
         return [RecordingFiles(plain_name(str(files[0])), files)] if files else []
-    found: dict[str, list[FileInfo]] = {}
+    files_by_recording: dict[str, list[FileInfo]] = {}
     certain: dict[str, int] = {}
     latest: dict[str, str] = {}  # by directory and prefix
     for file_info in _in_order(places):
         name = NAME.fullmatch(file_info.name)
         if name is None:
-            found[plain_name(str(file_info))] = [file_info]
+            files_by_recording[plain_name(str(file_info))] = [file_info]
             continue
         series = f"{str(file_info).removesuffix(file_info.name)}{name['prefix']}"
         run = looked_up.of(file_info)
         key = f"{series} {run}" if run else latest.get(series, f"{series} {file_info.name}")
-        found.setdefault(key, []).append(file_info)
+        files_by_recording.setdefault(key, []).append(file_info)
         if run:
-            certain[key] = len(found[key])
+            certain[key] = len(files_by_recording[key])
         latest[series] = key
-    return [RecordingFiles(key, tuple(files), certain.get(key, 0)) for key, files in found.items()]
+    return [RecordingFiles(key, tuple(files), certain.get(key, 0)) for key, files in files_by_recording.items()]
 
 
 def _in_order(places: Iterable[FileInfo]) -> Sequence[FileInfo]:

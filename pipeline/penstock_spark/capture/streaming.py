@@ -80,7 +80,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _available(self, known: dict[str, Progress], most: int | None = None) -> dict[str, Progress]:
         """Return the positions that can be read to by now, at most `most` files after `known`."""
-        found = dict(known)
+        progress = dict(known)
         left = most
         for recording in self._recordings():
             before = known.get(recording.key)
@@ -99,8 +99,8 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = _plain(new[-1]) if new else (before.last if before else "")
             first = before.first if before else _plain(files[0])
             ended = self._ended(recording.key, files[-1], last)
-            found[recording.key] = Progress(first, last, last if ended else (before.over if before else ""))
-        return found
+            progress[recording.key] = Progress(first, last, last if ended else (before.over if before else ""))
+        return progress
 
     def _ended(self, key: str, last: FileInfo, read: str) -> bool:
         """Return whether a recording has ended with the file `read`."""

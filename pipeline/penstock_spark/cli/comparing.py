@@ -61,14 +61,14 @@ def audit_command(
         views = [_records(session, job, view) for view in (left, right)]
         session.sparkContext.setJobDescription("audit")
         ignored = () if all_headers else (MARKER,)
-        found = audit(*views, names=renamed, also=also, by=by, action=action, side=side, ignored_headers=ignored)
+        outcome = audit(*views, names=renamed, also=also, by=by, action=action, side=side, ignored_headers=ignored)
         with contextlib.suppress(BrokenPipeError):  # the exit code is enough
-            show_table("verdicts", found.verdicts, as_json=as_json)
-        different = found.verdicts.where("verdict != 'equal'").count() > 0
+            show_table("verdicts", outcome.verdicts, as_json=as_json)
+        different = outcome.verdicts.where("verdict != 'equal'").count() > 0
         if different:
             with contextlib.suppress(BrokenPipeError):
-                show_table("differences", found.differences, as_json=as_json)
-        found.close()
+                show_table("differences", outcome.differences, as_json=as_json)
+        outcome.close()
     if different:
         sys.exit(DIFFERENT)
 

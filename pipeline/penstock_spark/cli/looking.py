@@ -148,7 +148,7 @@ def report_of(session: SparkSession, job: Job, view: str, output: Path, *, shown
     captured = tables.keys() >= CAPTURE_TABLES.keys()
     if not captured and "streams" not in tables:
         raise wrong(f"{view}: a page needs the table streams, or all of {', '.join(CAPTURE_TABLES)}")
-    found: Findings | None = None
+    findings: Findings | None = None
     streams = computed_once(quality(tables["streams"])) if "streams" in tables else None
     if streams is not None and shown:
         _show("quality of streams", streams, False)
@@ -160,13 +160,13 @@ def report_of(session: SparkSession, job: Job, view: str, output: Path, *, shown
             _show("latency", made.latency_by("route", "protocol", "stream"), False)
             _show("usage", made.usage_by("client", "stream", "protocol"), False)
         step("report")
-        found = gather_results(made)
+        findings = gather_results(made)
     if streams is not None:
         step("report")
-        found = gather_streams(tables["streams"], found, streams)
-    assert found is not None, "one of the two is set"
+        findings = gather_streams(tables["streams"], findings, streams)
+    assert findings is not None, "one of the two is set"
     try:
-        output.write_text(page(found), encoding="utf-8")
+        output.write_text(page(findings), encoding="utf-8")
     except OSError as error:
         raise wrong(f"{output}: cannot write it: {error.strerror}", FAILED) from error
 

@@ -53,22 +53,22 @@ def parse_endpoint(text: str, options: Mapping[str, str] | None = None) -> Endpo
     """
     given = {name: value for name in ENDPOINT_OPTIONS if (value := (options or {}).get(name)) is not None}
     faults: list[str] = []
-    found = _address(text.strip(), given.get("protocol"), faults)
-    found |= {name: given[name] for name in _FILES if name in given and _readable(name, given[name], faults)}
+    fields = _address(text.strip(), given.get("protocol"), faults)
+    fields |= {name: given[name] for name in _FILES if name in given and _readable(name, given[name], faults)}
     for name, read in _READ.items():
         if name in given:
             try:
-                found[name] = read(given[name])
+                fields[name] = read(given[name])
             except ValueError as error:
                 faults.append(f"{name}: {error}")
-    found["token"] = _token(given, faults)
+    fields["token"] = _token(given, faults)
     if "key_file" in given and "certificate_file" not in given:
         faults.append("key_file: a key without certificate_file")
-    if not found.get("tls", True):
+    if not fields.get("tls", True):
         faults += [f"{name}: the endpoint is without TLS" for name in _FILES if name in given]
     if faults:
         raise EndpointError(faults)
-    return Endpoint(**found)
+    return Endpoint(**fields)
 
 
 def _address(text: str, protocol: str | None, faults: list[str]) -> dict[str, Any]:
@@ -87,12 +87,12 @@ def _address(text: str, protocol: str | None, faults: list[str]) -> dict[str, An
         reason = "" if "@" in text else f": {error}"  # the error may quote the text before "@", which is a secret
         faults.append(f"endpoint: {_shown(text)!r} is no address{reason}")
         return {}
-    found = schemes().get(parts.scheme)
-    if found is None:
+    scheme_entry = schemes().get(parts.scheme)
+    if scheme_entry is None:
         known = ", ".join(f"{name}://" for name in schemes())
         faults.append(f"endpoint: {_through_gateway(parts.scheme) or f'{parts.scheme}:// is none of {known}'}")
         return {}
-    spoken, scheme = found
+    spoken, scheme = scheme_entry
     faults += [f"endpoint: {fault}" for fault in _address_faults(text, parts, spoken, protocol)]
     return {**scheme._asdict(), "protocol": spoken, "host": host, "port": scheme.port if port is None else port}
 

@@ -20,11 +20,11 @@ def unwrapped_records(columns: Columns) -> Columns:
         if not is_marked(body):
             continue
         try:
-            found, bodies[index] = unwrap(body)
+            record_headers, bodies[index] = unwrap(body)
         except ValueError:
             continue
-        if found:
-            headers[index] = found
+        if record_headers:
+            headers[index] = record_headers
     return Columns(columns.seq_nums, columns.timestamps, bodies, headers)
 
 

@@ -60,11 +60,11 @@ class Aligner(Generic[Row]):
                 return
             a, b = (list(islice((digest for digest, _ in held), size)) for held in self._held)
             ends = final and size >= max(len(left), len(right))
-            found = _resynchronize(a, b, near=self._step == 0, ends=ends)
-            if found is None and self._step + 1 < len(self._sizes) and not ends:
+            pairs = _resynchronize(a, b, near=self._step == 0, ends=ends)
+            if pairs is None and self._step + 1 < len(self._sizes) and not ends:
                 self._step += 1
                 continue
-            yield from self._emit(_in_order(a, b) if found is None else found, None if found else (len(a), len(b)))
+            yield from self._emit(_in_order(a, b) if pairs is None else pairs, None if pairs else (len(a), len(b)))
         for side in (False, True):
             held = self._held[side]
             while held and (final or len(held) > 2 * self._sizes[-1]):
@@ -158,9 +158,9 @@ def _nearest(a: Sequence[bytes], b: Sequence[bytes]) -> tuple[int, int] | None:
     for at in range(len(a) - SURE + 1):
         if at >= least:
             break
-        found = places.get(hash(tuple(a[at : at + SURE])))
-        if found is not None and at + found < least and a[at : at + SURE] == b[found : found + SURE]:
-            best, least = (at, found), at + found
+        match = places.get(hash(tuple(a[at : at + SURE])))
+        if match is not None and at + match < least and a[at : at + SURE] == b[match : match + SURE]:
+            best, least = (at, match), at + match
     return best
 
 

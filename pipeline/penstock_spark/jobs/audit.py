@@ -47,24 +47,24 @@ def paired(left: Iterable[str], right: Iterable[str], names: Mapping[str, str]) 
             raise ValueError(f"the {which} has no stream {unknown[0]!r}")
     if len(set(names.values())) < len(names):
         raise ValueError("two streams of the left are mapped to the same stream of the right")
-    found = dict(names)
-    lefts -= found.keys()
-    rights -= set(found.values())
+    pairs = dict(names)
+    lefts -= pairs.keys()
+    rights -= set(pairs.values())
     for spelling in (str, plain_stream, last_part):
         ones, others = _unique(lefts, spelling), _unique(rights, spelling)
         for short in ones.keys() & others.keys():
-            found[ones[short]] = others[short]
+            pairs[ones[short]] = others[short]
             lefts.remove(ones[short])
             rights.remove(others[short])
-    return found
+    return pairs
 
 
 def _unique(names: Iterable[str], spelling: Callable[[str], str]) -> dict[str, str]:
     """Return names by spelling, for spellings that only one name has."""
-    found: dict[str, list[str]] = {}
+    by_spelling: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(spelling(name), []).append(name)
-    return {short: together[0] for short, together in found.items() if len(together) == 1}
+        by_spelling.setdefault(spelling(name), []).append(name)
+    return {short: together[0] for short, together in by_spelling.items() if len(together) == 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +199,14 @@ def _verdicts(
     counts = {name: fn.coalesce(fn.col(name), fn.lit(0)) for name in KINDS}
     counts["lost"] = fn.when(only_left, fn.col("left_records")).otherwise(counts["lost"])
     counts["added"] = fn.when(only_right, fn.col("right_records")).otherwise(counts["added"])
-    found = fn.aggregate(fn.array(*(fn.col(name).cast("bigint") for name in KINDS)), fn.lit(0).cast("bigint"), _sum)
+    difference_count = fn.aggregate(
+        fn.array(*(fn.col(name).cast("bigint") for name in KINDS)), fn.lit(0).cast("bigint"), _sum
+    )
     verdict = (
-        fn.when(only_left, "only left").when(only_right, "only right").when(found > 0, "different").otherwise("equal")
+        fn.when(only_left, "only left")
+        .when(only_right, "only right")
+        .when(difference_count > 0, "different")
+        .otherwise("equal")
     )
     return shaped(counted.withColumns(counts).withColumn("verdict", verdict).orderBy("stream"), VERDICTS)
 

@@ -150,7 +150,7 @@ def _extents(rows: DataFrame, log: ProgressLog) -> dict[str, tuple[int, int]]:
     number = fn.col("seq_num")
     before = number < fn.coalesce(fn.col("reached"), fn.lit(-1))
     counted = rows.join(fn.broadcast(known), "stream", "left").groupBy("stream")
-    found = counted.agg(
+    ends = counted.agg(
         fn.min(number).alias("first"),
         fn.max(number).alias("last"),
         fn.count_if(number.isNull()).alias("without"),
@@ -158,7 +158,7 @@ def _extents(rows: DataFrame, log: ProgressLog) -> dict[str, tuple[int, int]]:
         (fn.count(number) - fn.count_distinct(number)).alias("twice"),
     )
     extents = {}
-    for row in found.collect():
+    for row in ends.collect():
         stream = row["stream"]
         late = row["before"] - log.written(stream)
         faults = {

@@ -36,7 +36,7 @@ class HadoopDirectory:
         """Return the names in it, sorted; none if it does not exist."""
         if not self.exists:
             return []
-        return sorted(str(found.getPath().getName()) for found in self._system.listStatus(self._path))
+        return sorted(str(status.getPath().getName()) for status in self._system.listStatus(self._path))
 
     def make(self) -> None:
         """Create it with its parents, unless it exists."""

@@ -70,14 +70,14 @@ def percentiles(
     counts = counts.withColumns(
         {"reached": fn.sum("count").over(whole.orderBy("upper")), "total": fn.sum("count").over(whole)}
     )
-    found = {
+    values = {
         name: fn.min(fn.when(fn.col("reached") >= fn.col("total") * point, fn.col("upper")))
         for name, point in points.items()
     }
     most = fn.max("most")
     return counts.groupBy(*groups).agg(
         fn.sum("count").alias("count"),
-        *(fn.least(value, most).alias(name) for name, value in found.items()),
+        *(fn.least(value, most).alias(name) for name, value in values.items()),
         most.alias("max_us"),
     )
 

@@ -77,14 +77,14 @@ def extents(table: DataFrame) -> dict[str, Extent]:
         fn.min("seq_num").alias("first"),
         fn.max("seq_num").alias("last"),
     )
-    found = {}
+    by_stream = {}
     for row in facts.collect():
         if row.stream is None:
             raise ValueError(f"{row.records} records have no stream, so they cannot be compared")
         order = next((kind for kind in ("seq_num", "id", "offset") if row[kind] == row.records), "arrival")
         dense = order == "seq_num" and row.last - row.first + 1 == row.records
-        found[row.stream] = Extent(row.records, order, row.first if dense else None)
-    return found
+        by_stream[row.stream] = Extent(row.records, order, row.first if dense else None)
+    return by_stream
 
 
 def number_side(table: DataFrame, known: dict[str, Extent]) -> NumberedSide:
@@ -127,8 +127,8 @@ def _stream_digests(table: DataFrame) -> tuple[dict[str, str], set[str]]:
     streams = blocks.groupBy("stream").agg(
         fn.collect_list(fn.struct("block", "digest")).alias("parts"), fn.max("doubled").alias("doubled")
     )
-    found = streams.select("stream", _together("parts", lambda part: part["digest"]).alias("digest"), "doubled")
-    rows = found.collect()
+    digests = streams.select("stream", _together("parts", lambda part: part["digest"]).alias("digest"), "doubled")
+    rows = digests.collect()
     return {row.stream: row.digest for row in rows}, {row.stream for row in rows if row.doubled}
 
 

@@ -128,12 +128,12 @@ class _SparkStore:
         from py4j.protocol import Py4JError
 
         try:
-            found = self._store.lastStageAttempt(number)
-            said = found.description()
+            attempt = self._store.lastStageAttempt(number)
+            said = attempt.description()
             what = said.get() if said.isDefined() else _NO_STEP  # Spark's own name is a line of source
-            rows = max(found.inputRecords(), found.shuffleReadRecords())
+            rows = max(attempt.inputRecords(), attempt.shuffleReadRecords())
             what = str(what).partition("\n")[0]
-            return Stage(number, what, found.numTasks(), found.numCompleteTasks(), rows)
+            return Stage(number, what, attempt.numTasks(), attempt.numCompleteTasks(), rows)
         except Py4JError:  # "no stage with id": it ended long ago, and many others since
             return None
 

@@ -133,10 +133,10 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
         if not os.access(program, os.X_OK):
             raise CannotRun(f"Spark needs Java, and {where} has no bin/java. {_HOW}")
     else:
-        found = shutil.which("java", path=environment.get("PATH", ""))
-        if found is None:
+        program_path = shutil.which("java", path=environment.get("PATH", ""))
+        if program_path is None:
             raise CannotRun(f"Spark needs Java, but `java` is not in PATH and JAVA_HOME is not set. {_HOW}")
-        program, where = Path(found), "PATH"
+        program, where = Path(program_path), "PATH"
     version = _version(program)
     if version < LEAST_VERSION:
         raise CannotRun(f"Spark needs Java {LEAST_VERSION} or newer; {program}, from {where}, is {version}. {_HOW}")

@@ -153,7 +153,7 @@ def _headers(column: pa.Array, rows: Sequence[int]) -> dict[int, Headers]:
     if not pc.any(pc.greater(lengths, 0)).as_py():
         return {}
     pairs = column.flatten()
-    found: dict[int, Headers] = {}
+    by_row: dict[int, Headers] = {}
     names, values = (_bytes(pc.struct_field(pairs, name)).to_pylist() for name in ("name", "value"))
     start = 0
     for index, length in enumerate(lengths.to_pylist()):
@@ -161,9 +161,9 @@ def _headers(column: pa.Array, rows: Sequence[int]) -> dict[int, Headers]:
             stop = start + length
             some = _header_list(names[start:stop], values[start:stop], rows[index])
             if some:
-                found[index] = some
+                by_row[index] = some
             start = stop
-    return found
+    return by_row
 
 
 def _header_list(names: list[bytes | None], values: list[bytes | None], row: int) -> Headers:

@@ -61,10 +61,10 @@ class RowDigest:
         if piece.timestamps is not None:
             times.update(_numbers([-1 if timestamp is None else timestamp for timestamp in piece.timestamps]))
         for index in sorted(piece.headers):
-            found = piece.headers[index]
-            lengths = [length for name, value in found for length in (len(name), len(value))]
-            self._headers.update(_numbers([self.rows + index, len(found), *lengths]))
-            for name, value in found:
+            record_headers = piece.headers[index]
+            lengths = [length for name, value in record_headers for length in (len(name), len(value))]
+            self._headers.update(_numbers([self.rows + index, len(record_headers), *lengths]))
+            for name, value in record_headers:
                 self._headers.update(name + value)
         self.rows += len(piece.bodies)
 

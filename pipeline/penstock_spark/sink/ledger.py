@@ -154,8 +154,8 @@ class Ledger:
     def _commit(self, entry: BatchCommitted) -> None:
         if self.committed is None or entry.batch > self.committed:
             self.committed, self.tallies = entry.batch, self._counted.get(entry.batch, {})
-            self._counted = {batch: found for batch, found in self._counted.items() if batch > entry.batch}
-            self.touched = {place: found for place, found in self.touched.items() if place[0] > entry.batch}
+            self._counted = {batch: tallies for batch, tallies in self._counted.items() if batch > entry.batch}
+            self.touched = {place: tallies for place, tallies in self.touched.items() if place[0] > entry.batch}
 
 
 class _Append:

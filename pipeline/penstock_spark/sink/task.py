@@ -160,10 +160,10 @@ class Task:
             for writer in self._open.values():
                 writer.close()
 
-    def _take(self, found: list[tuple[str, RowPiece]]) -> None:
+    def _take(self, pieces: list[tuple[str, RowPiece]]) -> None:
         self._places.begin()
-        self._meet([name for name, _ in found if name not in self._streams])
-        for name, piece in found:
+        self._meet([name for name, _ in pieces if name not in self._streams])
+        for name, piece in pieces:
             stream = self._streams[name]
             self._waiting -= stream.cutter.waiting
             cuts = stream.cutter.add(piece)

@@ -139,5 +139,5 @@ def _headers(column: pa.Array, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> di
 
 
 def _where(mask: pa.Array) -> list[int]:
-    found: list[int] = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()
-    return found
+    rows: list[int] = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()
+    return rows

@@ -184,15 +184,15 @@ def up_to(
 
 def _within(client: StreamClient, stream: str, start: ReadPosition, count: int, place: ReadPosition) -> ReadPosition:
     """Return the place as `up_to`, less than `count` records after `start`."""
-    found, low, high = start, 0, count
+    position, low, high = start, 0, count
     while high - low > 1:
         middle = (low + high) // 2
         there = client.advance(stream, start, middle)
         if order(there) <= order(place):
-            found, low = there, middle
+            position, low = there, middle
         else:
             high = middle
-    return found
+    return position
 
 
 _FINDERS: Final[dict[str, Callable[[StreamClient, str, int], ReadPosition]]] = {

@@ -114,9 +114,9 @@ class MicroBatchPlanner:
 
     def identities(self, places: Mapping[str, ReadPosition], known: Mapping[str, StreamCheckpoint]) -> dict[str, str]:
         """Return the identity of each stream at its place; `known`: those that were known at theirs."""
-        found = {stream: known[stream].identity for stream in places.keys() & known.keys()}
+        identities = {stream: known[stream].identity for stream in places.keys() & known.keys()}
         moved = [stream for stream, mark in places.items() if stream not in known or known[stream].mark != mark]
-        return found | self._clients.ask(lambda client, stream: _identity(client, stream, places[stream]), moved)
+        return identities | self._clients.ask(lambda client, stream: _identity(client, stream, places[stream]), moved)
 
     def advance(
         self, known: Mapping[str, ReadPosition], ends: Ends, limit: int | None, identities: Mapping[str, str]
@@ -151,13 +151,13 @@ class MicroBatchPlanner:
             return _identity(client, stream, behind[stream], before) not in ("", before)
 
         answers = self._clients.ask(changed, [stream for stream in behind if stream in identities])
-        found = {}
+        first_positions = {}
         for stream in (stream for stream, is_other in answers.items() if is_other):
             self._losses.replaced(stream, behind[stream])
             first = self._clients.first.first(stream)
             if first != behind[stream]:  # otherwise the new stream, trimmed, begins where the old one was left
-                found[stream] = first
-        return found
+                first_positions[stream] = first
+        return first_positions
 
     def _new(self, ends: Ends) -> dict[str, ReadPosition]:
         """Return the first places of new streams that have records."""
@@ -166,12 +166,12 @@ class MicroBatchPlanner:
             lambda client, stream: _unless_gone(client.first, stream),
             [stream for stream, end in ends.items() if end != never],
         )
-        found = {}
+        first_positions = {}
         for stream, first in _there(firsts).items():
             end = ends[stream]
             if end is None or order(first) < order(end):
-                found[stream] = first
-        return found
+                first_positions[stream] = first
+        return first_positions
 
     def _admitted(self, behind: Mapping[str, ReadPosition], ends: Ends, limit: int | None) -> dict[str, ReadPosition]:
         lost: dict[str, ReadPosition | None] = {}

@@ -36,10 +36,10 @@ class StreamSelection(NamedTuple):
 
     def find(self, client: StreamClient) -> list[str]:
         """Return the names of all streams, each once, sorted; named ones even if they do not exist."""
-        found = set(self.names)
+        streams = set(self.names)
         for pattern in self.patterns:
-            found.update(name for name in client.streams(_literal(pattern)) if _matches(pattern, name))
-        return sorted(found)
+            streams.update(name for name in client.streams(_literal(pattern)) if _matches(pattern, name))
+        return sorted(streams)
 
     def includes(self, name: str) -> bool:
         """Return whether a stream of this name is read."""
@@ -70,7 +70,7 @@ def read_names(text: str) -> tuple[str, ...]:
             raise ValueError(f"is not JSON: {wrong}") from None
     else:
         names = [part.strip() for part in text.split(",")]
-    found = [name for name in names if isinstance(name, str) and name]
-    if len(found) != len(list(names)) or not found:
+    given_names = [name for name in names if isinstance(name, str) and name]
+    if len(given_names) != len(list(names)) or not given_names:
         raise ValueError("a name is missing or not a string")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(given_names))

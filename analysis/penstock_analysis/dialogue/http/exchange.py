@@ -42,7 +42,7 @@ _FAILED: Final = 400
 
 def header(headers: HttpHeaders, name: str) -> str | None:
     """Return the first header of this name."""
-    return next((value for found, value in headers if found == name), None)
+    return next((value for header_name, value in headers if header_name == name), None)
 
 
 class SeenExchange:

@@ -321,8 +321,8 @@ def _reader(collector: MessageCollector, exchange: SeenExchange, sender: Sender)
     headers = exchange.headers if sender is Sender.CLIENT else exchange.response_headers
     content_type = header(headers, "content-type")
     protocol = exchange.protocol
-    found = None if protocol is None else protocol.reader(collector, exchange, sender, content_type)
-    return SizeReader(collector, exchange, sender, content_type or "") if found is None else found
+    reader = None if protocol is None else protocol.reader(collector, exchange, sender, content_type)
+    return SizeReader(collector, exchange, sender, content_type or "") if reader is None else reader
 
 
 def _shown(headers: HttpHeaders) -> dict[str, Any]:

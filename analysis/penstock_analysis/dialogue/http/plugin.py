@@ -40,14 +40,14 @@ def http_dialogue(conversation: Conversation, _memory: Any) -> Dialogue:
 
 
 def _begins(sender: Sender, first: bytes, late: bool) -> Likeness | None:
-    found = _client_begins(first) if sender is Sender.CLIENT else _server_begins(first)
-    if found or not late or (found is None and len(first) < _FRAME_HEAD_BYTES):
-        return found
+    likeness = _client_begins(first) if sender is Sender.CLIENT else _server_begins(first)
+    if likeness or not late or (likeness is None and len(first) < _FRAME_HEAD_BYTES):
+        return likeness
     from penstock_codecs.http.observer.frames import plausible
 
     if len(first) < _FRAME_HEAD_BYTES:
         return None
-    return Likeness.GUESS if plausible(first) else found
+    return Likeness.GUESS if plausible(first) else likeness
 
 
 def _client_begins(first: bytes) -> Likeness | None:

@@ -86,7 +86,9 @@ class Head(Struct):
 
     def values(self, name: bytes) -> Iterator[tuple[int, bytes]]:
         """Return the offsets and values of a field's lines."""
-        return ((at, value) for at, (found, value) in zip(self.offsets, self.fields, strict=True) if found == name)
+        return (
+            (at, value) for at, (field_name, value) in zip(self.offsets, self.fields, strict=True) if field_name == name
+        )
 
 
 class HeadBuffer:

@@ -142,7 +142,7 @@ class WriterStates:
         self._close()
 
     def settle(self, batches: Sequence[Sequence[FoundBatch]]) -> None:
-        """Resolve the unresolved intents. `found`: for each of them, the batches that the back has."""
+        """Resolve the unresolved intents. `batches`: for each of them, the batches that the back has."""
         assert self.unresolved is not None
         for intent, some in zip(self.unresolved.intents, batches, strict=True):
             if intent.writer is None or not some:

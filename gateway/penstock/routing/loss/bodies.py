@@ -50,7 +50,7 @@ def to_records(bodies: list[bytes], policy: LossPolicy) -> tuple[list[bytes], Ma
     if not policy.envelopes or not any(map(is_marked, bodies)):
         return bodies, NO_HEADERS
     taken = list(bodies)
-    found: dict[int, Headers] = {}
+    headers_by_index: dict[int, Headers] = {}
     for index, body in enumerate(bodies):
         if not is_marked(body):
             continue
@@ -59,5 +59,5 @@ def to_records(bodies: list[bytes], policy: LossPolicy) -> tuple[list[bytes], Ma
         except ValueError:
             continue
         if headers:
-            found[index] = headers
-    return taken, found
+            headers_by_index[index] = headers
+    return taken, headers_by_index

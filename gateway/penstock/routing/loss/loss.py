@@ -150,13 +150,13 @@ def take_in(bodies: list[bytes], policy: LossPolicy) -> tuple[list[bytes], Mappi
     if not (policy.envelopes and any(map(is_marked, bodies))):
         return bodies, NO_HEADERS
     taken = list(bodies)
-    found: dict[int, Headers] = {}
+    headers_by_index: dict[int, Headers] = {}
     for index, body in enumerate(bodies):
         if is_marked(body):
             headers, taken[index] = _opened(index + 1, body, policy)
             if headers:
-                found[index] = headers
-    return taken, found
+                headers_by_index[index] = headers
+    return taken, headers_by_index
 
 
 def _opened(number: int, body: bytes, policy: LossPolicy) -> tuple[Headers, bytes]:

@@ -53,19 +53,19 @@ class CutOver(msgspec.Struct, frozen=True, kw_only=True):
 async def reasons_against(states: StateTable) -> list[str]:
     """Return a reason for each stream that is not equal on both sides, in order of names, at most 20. Empty if all are
     equal."""
-    found: list[str] = []
+    reasons: list[str] = []
     more = 0
 
     async def look(stream: StreamRef, state: MirroredStream) -> None:
         nonlocal more
         faults = state.faults or ([] if state.equal else ["it is not copied and compared up to its end"])
-        if faults and len(found) < _MOST_REASONS:
-            found.append(f"stream {stream}: {'; '.join(faults)}")
+        if faults and len(reasons) < _MOST_REASONS:
+            reasons.append(f"stream {stream}: {'; '.join(faults)}")
         elif faults:
             more += 1
 
     await states.visit(look)
-    return [*found, f"and {more} streams more"] if more else found
+    return [*reasons, f"and {more} streams more"] if more else reasons
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -167,8 +167,8 @@ class MirroredRoute:
     async def streams(self, after: str, limit: int) -> tuple[list[dict[str, Any]], bool]:
         """Return the states of streams whose names sort after `after` (`basin/stream`), in order of names, at most
         `limit`; and whether there are more."""
-        found, more = await self._states.page(after, limit)
-        now = [(stream, self._mirror.state_now(stream) or state) for stream, state in found]
+        states, more = await self._states.page(after, limit)
+        now = [(stream, self._mirror.state_now(stream) or state) for stream, state in states]
         return [{"stream": str(stream), **msgspec.to_builtins(state)} for stream, state in now], more
 
     # ---- cut-over ------------------------------------------------------------------------------------------------

@@ -91,10 +91,10 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
         last = {"primary_last": self.secondary_last, "secondary_last": self.primary_last}
         return replace(self, primary=primary, secondary=secondary, extra_until=0, refused_until=0, **turned, **last)
 
-    def with_difference(self, found: MirrorDifference, count: int = 1) -> MirroredStream:
+    def with_difference(self, difference: MirrorDifference, count: int = 1) -> MirroredStream:
         """Return a copy with `count` more differences of this cause."""
-        counts = {**self.differences, found.cause: self.differences.get(found.cause, 0) + count}
-        return replace(self, differences=counts, first_difference=self.first_difference or found)
+        counts = {**self.differences, difference.cause: self.differences.get(difference.cause, 0) + count}
+        return replace(self, differences=counts, first_difference=self.first_difference or difference)
 
     def rehashed_from(self, compared: int) -> MirroredStream:
         """Return a copy that restarts the hashes at this record."""
@@ -110,14 +110,16 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
     def faults(self) -> list[str]:
         """The reasons that readers of the primary could not continue on the secondary with the same numbers and
         records."""
-        found = [f"{count} records differ: {cause}" for cause, count in self.differences.items()]
+        fault_texts = [f"{count} records differ: {cause}" for cause, count in self.differences.items()]
         if self.shift:
-            found.append(f"its sequence numbers are smaller by {self.shift}")
+            fault_texts.append(f"its sequence numbers are smaller by {self.shift}")
         if self.byte_shift:
-            found.append(f"segment clients append to it, and its length in bytes differs by {abs(self.byte_shift)}")
+            fault_texts.append(
+                f"segment clients append to it, and its length in bytes differs by {abs(self.byte_shift)}"
+            )
         if self.stopped:
-            found.append(f"the copy has stopped: {self.stopped}")
-        return found
+            fault_texts.append(f"the copy has stopped: {self.stopped}")
+        return fault_texts
 
 
 _STATES: Final = Prefix("", MirroredStream)

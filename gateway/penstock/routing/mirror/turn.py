@@ -276,16 +276,16 @@ class Turn:
     async def _compare_piece(self, piece: _Piece, reader: MirrorReader) -> None:
         at, rest = piece.secondary_seq, piece.records
         while rest:
-            found = await reader.take(at, len(rest))
-            trimmed = min(found[0].seq_num - at, len(rest))
+            copies = await reader.take(at, len(rest))
+            trimmed = min(copies[0].seq_num - at, len(rest))
             if trimmed:  # on the secondary alone
                 compared = rest[trimmed - 1].seq_num + 1
                 self.state = replace(self.state.passed_over(compared), uncompared=self.state.uncompared + trimmed)
                 at, rest = at + trimmed, rest[trimmed:]
                 continue
-            self.state = compare_records(self.state, rest[: len(found)], found)
+            self.state = compare_records(self.state, rest[: len(copies)], copies)
             self._compared(self.state)
-            at, rest = at + len(found), rest[len(found) :]
+            at, rest = at + len(copies), rest[len(copies) :]
 
 
 async def _settled(send: trio.MemorySendChannel[_Piece | trio.Event]) -> None:

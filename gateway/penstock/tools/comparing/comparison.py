@@ -81,17 +81,17 @@ def compare_streams(
     pairs = pair_streams(
         join_names(table.streams(Input.A, action)), join_names(table.streams(Input.B, action)), named or {}
     )
-    found = Comparison([_compare(table, a, b, by, most_shown) for a, b in pairs.both if wanted(a, globs)])
+    comparison = Comparison([_compare(table, a, b, by, most_shown) for a, b in pairs.both if wanted(a, globs)])
     for stream in pairs.only_a:
         if wanted(stream, globs):
             trimmed = table.first(Input.B, (named or {}).get(stream.name, stream.name)) >= stream.records
             kind = DiffKind.TRIMMED if trimmed else DiffKind.LOST
-            found.streams.append(StreamComparison(stream, None, counts=Counter({kind: stream.records})))
+            comparison.streams.append(StreamComparison(stream, None, counts=Counter({kind: stream.records})))
     for stream in pairs.only_b:
         if wanted(stream, globs):
-            found.streams.append(StreamComparison(None, stream, counts=Counter({DiffKind.ADDED: stream.records})))
-    found.streams.sort(key=lambda stream: (stream.a or stream.b or _NO_STREAM).name)
-    return found
+            comparison.streams.append(StreamComparison(None, stream, counts=Counter({DiffKind.ADDED: stream.records})))
+    comparison.streams.sort(key=lambda stream: (stream.a or stream.b or _NO_STREAM).name)
+    return comparison
 
 
 def _compare(table: RecordTable, a: ComparedStream, b: ComparedStream, by: str, most_shown: int) -> StreamComparison:

@@ -56,15 +56,15 @@ def join_names(streams: Sequence[ComparedStream]) -> list[ComparedStream]:
     for seen_stream in streams:
         if "/" in seen_stream.name:
             full.setdefault(_last_part(seen_stream), []).append(seen_stream)
-    found = {stream.name: stream for stream in streams}
+    by_name = {stream.name: stream for stream in streams}
     for seen_stream in bare:
         same = full.get(seen_stream.name, [])
         if len({_whole(other) for other in same}) == 1:
             for other in (seen_stream, *same):
-                del found[other.name]
+                del by_name[other.name]
             together = _together([seen_stream, *same])
-            found[together.name] = together
-    return [found[name] for name in sorted(found)]
+            by_name[together.name] = together
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def _together(streams: list[ComparedStream]) -> ComparedStream:
@@ -119,7 +119,7 @@ def _last_part(stream: ComparedStream) -> str:
 
 def _unique(streams: Mapping[str, ComparedStream], spelling: Callable[[ComparedStream], str]) -> dict[str, str]:
     """Return the streams' names by their spelling, for spellings of only one."""
-    found: dict[str, list[str]] = {}
+    by_spelling: dict[str, list[str]] = {}
     for name, stream in streams.items():
-        found.setdefault(spelling(stream), []).append(name)
-    return {short: together[0] for short, together in found.items() if len(together) == 1}
+        by_spelling.setdefault(spelling(stream), []).append(name)
+    return {short: together[0] for short, together in by_spelling.items() if len(together) == 1}

@@ -179,7 +179,7 @@ class RecordTable:
         """Return the streams of a source by name, with the records appended to them or, if there are none, those
         delivered. `action` selects one of the two for all. May be called at any time."""
         self._flush()
-        found: dict[int, ComparedStream] = {}
+        by_number: dict[int, ComparedStream] = {}
         rows = self._base.execute(
             "SELECT number, name, layer, appended, COUNT(*), GROUP_CONCAT(DISTINCT kind) FROM stream JOIN seen "
             "ON seen.stream = stream.number WHERE source = ? GROUP BY number, appended ORDER BY name, appended",
@@ -188,31 +188,31 @@ class RecordTable:
         for number, name, layer, appended, records, kinds in rows:
             if action is None or bool(appended) == (action == APPENDED):
                 known = frozenset((kinds or "").split(","))
-                found[number] = ComparedStream(
+                by_number[number] = ComparedStream(
                     (number,), source, name, bool(appended), records, known, layer, first=self.first(source, name)
                 )
-        return list(found.values())
+        return list(by_number.values())
 
     def rows(self, stream: ComparedStream) -> Iterator[RecordRow]:
         """Yield the records in the order of their positions if all have one of the same kind, else in the order of
         arrival."""
         ordered = len(stream.kinds) == 1 and "" not in stream.kinds
         order = "position, again, arrival" if ordered else "arrival"
-        found = self._base.execute(
+        cursor = self._base.execute(
             "SELECT arrival, digest, body, headers, position, again, place, size, preview, conversation, time_ns "
             f"FROM seen WHERE stream IN ({_marks(stream)}) AND appended = ? ORDER BY {order}",
             (*stream.numbers, stream.appended),
         )
-        for ordinal, row in enumerate(found):
+        for ordinal, row in enumerate(cursor):
             yield RecordRow._make((*row, ordinal))
 
     def how_often(self, stream: ComparedStream, digest: bytes) -> int:
         """Return the number of records of a stream with this content."""
-        (found,) = self._base.execute(
+        (count,) = self._base.execute(
             f"SELECT COUNT(*) FROM seen WHERE stream IN ({_marks(stream)}) AND appended = ? AND digest = ?",
             (*stream.numbers, stream.appended, digest),
         ).fetchone()
-        return int(found)
+        return int(count)
 
 
 def _marks(stream: ComparedStream) -> str:

@@ -198,8 +198,8 @@ class AnswerBook:
         may_follow = False
         for given in (0, 1) if self._repeats else (0,):
             for condition in (_EXACT, _REDACTED):
-                found = _FOUND.format(condition, "DESC" if given else "")
-                for number, recorded, before in self._rows.execute(found, (head, given, test, protocol)):
+                query = _FOUND.format(condition, "DESC" if given else "")
+                for number, recorded, before in self._rows.execute(query, (head, given, test, protocol)):
                     verdict = self._compare(number, before, asked, whole)
                     if verdict is None:
                         self._rows.execute("UPDATE exchange SET given = 1 WHERE id = ?", (number,))

@@ -93,9 +93,9 @@ class CommandMock:
         fork = state.fork_of(self._protocol, request.stream)
         if fork is not None:
             return await self._pass_to(fork, head, asked, state.report.forks)
-        found = state.book.choose(test, self._protocol, head, asked, True)
-        if isinstance(found, RecordedAnswer):
-            for part in state.book.parts(found):
+        recorded = state.book.choose(test, self._protocol, head, asked, True)
+        if isinstance(recorded, RecordedAnswer):
+            for part in state.book.parts(recorded):
                 if part.kind is PartKind.ANSWER:
                     await self._reply(part.data)
             state.report.answered += 1

@@ -101,10 +101,10 @@ class ForkedRecords(msgspec.Struct):
         record = unwrapped_record(record)
         place, timestamp = _place_of(record)
         body = bytes(record.body)
-        found = self._found.setdefault(stream, {})
-        if place in found:
+        records = self._found.setdefault(stream, {})
+        if place in records:
             return
-        found[place] = NewRecord(body, record.headers, timestamp)
+        records[place] = NewRecord(body, record.headers, timestamp)
         self._size += metered_size([body], {0: record.headers})
         if self._size > MOST_BYTES:
             raise CannotStart(f"--fork: the recorded records are more than {MOST_BYTES} bytes")
@@ -112,11 +112,11 @@ class ForkedRecords(msgspec.Struct):
     def of(self, fork: StreamFork) -> tuple[int, list[NewRecord]]:
         """Return the first sequence number and the records of a fork. Raises CannotStart if the recording does not have
         all of them."""
-        found = self._found.get(fork.stream)
-        if not found:
+        records = self._found.get(fork.stream)
+        if not records:
             raise CannotStart(f"--fork: the recording has no records of {fork.stream}")
-        kind = next(iter(found))[0]
-        rows = sorted((place, seed) for place, seed in found.items() if place[0] == kind)
+        kind = next(iter(records))[0]
+        rows = sorted((place, seed) for place, seed in records.items() if place[0] == kind)
         numbers = [place[1] for place, _ in rows] if kind == _BY_NUMBER else list(range(len(rows)))
         first = numbers[0]
         end = numbers[-1] + 1 if fork.position is None else fork.position

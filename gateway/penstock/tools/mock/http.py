@@ -156,10 +156,10 @@ class _Answering:
         live = self._live
         head = request_head(self._head.method, self._head.target, self._head.headers)
         while True:
-            found = self._state.book.choose(self._test, self._protocol, head, bytes(live.sent), live.whole)
-            if isinstance(found, RecordedAnswer):
-                return found
-            if found is Undecided.MISS or len(live.sent) > MOST_HELD:
+            recorded = self._state.book.choose(self._test, self._protocol, head, bytes(live.sent), live.whole)
+            if isinstance(recorded, RecordedAnswer):
+                return recorded
+            if recorded is Undecided.MISS or len(live.sent) > MOST_HELD:
                 return None
             await live.more()
 

@@ -114,12 +114,12 @@ def moment(text: str, start_ns: int) -> int:
     except (ValueError, OverflowError):
         pass
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text!r} is neither a number of seconds nor a time such as 2026-01-31T12:00:00Z") from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return int(found.timestamp() * 1_000_000) * 1000
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return int(time.timestamp() * 1_000_000) * 1000
 
 
 class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True):

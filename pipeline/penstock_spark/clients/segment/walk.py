@@ -40,11 +40,11 @@ def walk_events(
         try:
             location = stores.place(stream)
             with location.pool.use() as connection:
-                for found in events(_bytes(connection, location, start, end), location.segment, start, count_left):
+                for scanned in events(_bytes(connection, location, start, end), location.segment, start, count_left):
                     patience.progress()
-                    count_left -= len(found.bodies)
-                    start = found.offsets[-1]
-                    yield found
+                    count_left -= len(scanned.bodies)
+                    start = scanned.offsets[-1]
+                    yield scanned
                 return
         except OperationFailed as error:
             stores.failed(stream, error)
@@ -126,20 +126,20 @@ def events(blocks: Iterator[bytes], segment: str, start: int, count_left: int) -
         data, held = b"".join(held), []
         while data:
             try:
-                found = take_records(
+                scanned = take_records(
                     data, start, count=count_left, size=len(data), max_body=MOST_EVENT, max_event=MOST_EVENT
                 )
             except NoEvent as problem:
                 where = f"segment {segment}, offset {problem.offset}"
                 raise fail(FailureCode.NOT_REPRESENTABLE, f"{where}: {problem}") from None
-            data = data[found.offsets[-1] - start :]
-            start = found.offsets[-1]
-            count_left -= len(found.bodies)
-            if found.bodies:
-                yield found
+            data = data[scanned.offsets[-1] - start :]
+            start = scanned.offsets[-1]
+            count_left -= len(scanned.bodies)
+            if scanned.bodies:
+                yield scanned
             if count_left <= 0:
                 return
-            if found.missing:
+            if scanned.missing:
                 break
         held, size = [data], len(data)
-        needed = size + (found.missing if data else 1)
+        needed = size + (scanned.missing if data else 1)

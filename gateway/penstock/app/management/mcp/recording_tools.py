@@ -45,8 +45,8 @@ def recording_tools(traffic: Traffic, controls: Controls) -> list[Tool[Any]]:
         pager.take_all(
             {"name": one.name, "bytes": one.bytes, "recording": one.recording} for one in await directory.captures()
         )
-        found = msgspec.convert(pager.items, list[RecordingFile])
-        return RecordingsResult(recordings=found, next_cursor=pager.next_cursor)
+        listed = msgspec.convert(pager.items, list[RecordingFile])
+        return RecordingsResult(recordings=listed, next_cursor=pager.next_cursor)
 
     async def search(arguments: SearchArguments, _may_change: bool) -> SearchResult:
         options = [
@@ -59,14 +59,14 @@ def recording_tools(traffic: Traffic, controls: Controls) -> list[Tool[Any]]:
             *_options("text", [arguments.text] if arguments.text else []),
             *_options("side", [arguments.side] if arguments.side else []),
         ]
-        found, warnings = await _lines("show", options, await directory.paths(*arguments.recordings), arguments)
-        return SearchResult(messages=found.items, next_cursor=found.next_cursor, warnings=warnings)
+        listed, warnings = await _lines("show", options, await directory.paths(*arguments.recordings), arguments)
+        return SearchResult(messages=listed.items, next_cursor=listed.next_cursor, warnings=warnings)
 
     async def explain(arguments: ExplainArguments, _may_change: bool) -> ExplainResult:
         options = ["--json", *_options("connection", arguments.connections)]
         options += _options("side", [arguments.side] if arguments.side else [])
-        found, warnings = await _lines("explain", options, await directory.paths(*arguments.recordings), arguments)
-        return ExplainResult(errors=found.items, next_cursor=found.next_cursor, warnings=warnings)
+        listed, warnings = await _lines("explain", options, await directory.paths(*arguments.recordings), arguments)
+        return ExplainResult(errors=listed.items, next_cursor=listed.next_cursor, warnings=warnings)
 
     async def diff(arguments: DiffArguments, may_change: bool) -> DiffResult:
         return await _diff(directory, arguments, may_change)

@@ -210,14 +210,14 @@ class KafkaBack(Back):
             read = Read(stream, FromSeqNum(spot.offset), count=1)
             try:
                 async with open_kafka_read(self._brokers, self._positions, partition, read) as session:
-                    found = await session.next()
+                    delivered = await session.next()
             except OperationFailed as error:
                 if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
                     raise
                 return await self._spot(partition, stream, start)  # what was left has been trimmed meanwhile
-            if isinstance(found, RecordBatch):
-                first = found.first_seq_num
-                return PartitionSpot(first, found.columns.timestamps[0], gap=first - spot.offset)
+            if isinstance(delivered, RecordBatch):
+                first = delivered.first_seq_num
+                return PartitionSpot(first, delivered.columns.timestamps[0], gap=first - spot.offset)
             tail = session.tail().seq_num
             spot = PartitionSpot(tail, -1, at_tail=True, gap=tail - spot.offset)
         if spot.timestamp < 0:  # the tail that was found: records may have come meanwhile

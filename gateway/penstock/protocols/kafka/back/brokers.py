@@ -120,24 +120,24 @@ class Brokers:
         for pool in sorted(candidates, key=lambda one: one.upstream.breaker.state is not BreakerState.CLOSED):
             try:
                 async with pool.use() as connection:
-                    found = await connection.call(request, MetadataResponse, self.request_seconds)
+                    metadata = await connection.call(request, MetadataResponse, self.request_seconds)
             except OperationFailed as error:
                 failure = error
             else:
-                self._learn(found)
-                return found
+                self._learn(metadata)
+                return metadata
         raise failure
 
-    def _learn(self, found: MetadataResponse) -> None:
+    def _learn(self, metadata: MetadataResponse) -> None:
         nodes = {}
-        for broker in found.brokers:
+        for broker in metadata.brokers:
             address = Address(broker.host, broker.port)
             pool = self._pools.get(address)
             if pool is None:
                 pool = self._add(self._server(replace(self._model, host=broker.host, port=broker.port)))
             nodes[broker.node_id] = pool
         self._nodes = nodes or self._nodes
-        self._controller = found.controller_id
+        self._controller = metadata.controller_id
 
     async def topic(self, name: str) -> MetadataTopic:
         """Return a topic's partitions and their leaders. Raises STREAM_NOT_FOUND, PERMISSION_DENIED."""
@@ -188,10 +188,15 @@ class Brokers:
                 while True:
                     try:
                         async with pool.use() as connection:
-                            found = (await connection.call(request, MetadataResponse, self.request_seconds)).topics[0]
+                            topic_metadata = (
+                                await connection.call(request, MetadataResponse, self.request_seconds)
+                            ).topics[0]
                     except OperationFailed:
                         break
-                    told = {found.error_code, *(partition.error_code for partition in found.partitions)}
+                    told = {
+                        topic_metadata.error_code,
+                        *(partition.error_code for partition in topic_metadata.partitions),
+                    }
                     if told == ({0} if exists else {_MISSING}):
                         break
                     await trio.sleep(_LOOKS)
@@ -285,14 +290,14 @@ class Brokers:
             failure = Failure(FailureCode.HOT_SERVER, failure.message)
         raise OperationFailed(failure)
 
-    def check_produced(self, partition: TopicPartition, found: ProducePartitionResult) -> None:
+    def check_produced(self, partition: TopicPartition, result: ProducePartitionResult) -> None:
         """Raise the failure for a leader's answer to a Produce; see `check`. It is UNAVAILABLE for errors in
         STALE_LEADER: a leader that loses its place while replicas confirm a batch has stored it, and its successor
         may have it."""
         try:
-            self.check(partition, found.error_code, found.error_message)
+            self.check(partition, result.error_code, result.error_message)
         except OperationFailed as error:
-            if found.error_code in STALE_LEADER:
+            if result.error_code in STALE_LEADER:
                 raise OperationFailed(doubtful(error.failure)) from None
             raise
 

@@ -105,10 +105,10 @@ class KafkaConnection(CodecConnection):
         """Send a message of the mechanism; return the answer. Raises OperationFailed."""
         api = API_OF[SaslAuthenticateRequest]
         await self._send(api, SaslAuthenticateRequest(auth_bytes=data), self._version(api))
-        found = await self.response(SaslAuthenticateResponse)
-        if found.error_code:
-            raise OperationFailed(broker_failure(found.error_code, where, found.error_message))
-        return found.auth_bytes
+        proof = await self.response(SaslAuthenticateResponse)
+        if proof.error_code:
+            raise OperationFailed(broker_failure(proof.error_code, where, proof.error_message))
+        return proof.auth_bytes
 
     async def _send(self, api: KafkaApi, message: KafkaMessage, version: int) -> None:
         request = KafkaRequest(api, version, next(self._numbers), CLIENT_ID, message)

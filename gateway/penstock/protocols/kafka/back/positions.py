@@ -69,9 +69,9 @@ class KafkaPositions:
 
         async def attempt() -> PartitionSpot:
             response = await self._brokers.ask_leader(partition, request, ListOffsetsResponse)
-            found = response.topics[0].partitions[0]
-            self._brokers.check(partition, found.error_code)
-            return PartitionSpot(found.offset, found.timestamp)
+            result = response.topics[0].partitions[0]
+            self._brokers.check(partition, result.error_code)
+            return PartitionSpot(result.offset, result.timestamp)
 
         return await self._brokers.retrying(attempt)
 

@@ -55,11 +55,11 @@ async def read_timestamps(
 ) -> list[int]:
     """Return the timestamps of `count` records from an offset on, which are there and have no gap."""
     read = Read(brokers.settings.names.to_stream(partition.topic), FromSeqNum(first), count=count)
-    found: list[int] = []
+    timestamps: list[int] = []
     async with open_kafka_read(brokers, positions, partition, read) as session:
         while isinstance(batch := await session.next(), RecordBatch):
-            found += batch.columns.timestamps
-    return found
+            timestamps += batch.columns.timestamps
+    return timestamps
 
 
 class KafkaReadSession(ReadSession):
@@ -171,15 +171,15 @@ class KafkaReadSession(ReadSession):
         try:
             with self._brokers.looking_again(self._partition):
                 response = await self._answer()
-                found = response.topics[0].partitions[0]
-                if found.error_code == 1:
+                result = response.topics[0].partitions[0]
+                if result.error_code == 1:
                     await self._out_of_range()
                     return
-                self._brokers.check(self._partition, found.error_code)
+                self._brokers.check(self._partition, result.error_code)
         except OperationFailed:
             await self.close()
             raise
-        await self._hold(found)
+        await self._hold(result)
 
     async def _answer(self) -> FetchResponse:
         connection = self._connection
@@ -219,9 +219,9 @@ class KafkaReadSession(ReadSession):
         self._position = self._asked_from = first
         self._end = max(self._end, first + 1)  # the next answer tells
 
-    async def _hold(self, found: FetchPartitionResult) -> None:
+    async def _hold(self, result: FetchPartitionResult) -> None:
         try:
-            records = read_fetched(found.records or b"", self._asked_from, found.aborted_transactions or ())
+            records = read_fetched(result.records or b"", self._asked_from, result.aborted_transactions or ())
         except OperationFailed as error:
             if error.failure.code is FailureCode.NOT_REPRESENTABLE:
                 raise
@@ -230,7 +230,7 @@ class KafkaReadSession(ReadSession):
         runs = self._risen(records)
         # The read moves on only then: if identifiers cannot be asked for, or it is cancelled, it fetches them again.
         batches = [await self._batch(run) for run in runs]
-        self._end = found.last_stable_offset if found.last_stable_offset >= 0 else found.high_watermark
+        self._end = result.last_stable_offset if result.last_stable_offset >= 0 else result.high_watermark
         self._asked_from = records.next_offset
         if runs:
             self._timestamp = runs[-1].columns.timestamps[-1]

@@ -138,10 +138,10 @@ async def _by_topic(results: AsyncIterator[tuple[TopicKey, FetchPartitionResult]
     async for topic, result in results:
         topics.setdefault(topic, []).append(result)
     return [
-        FetchTopicResult(topic=topic, partitions=found)
+        FetchTopicResult(topic=topic, partitions=topic_results)
         if isinstance(topic, str)
-        else FetchTopicResult(topic_id=topic, partitions=found)
-        for topic, found in topics.items()
+        else FetchTopicResult(topic_id=topic, partitions=topic_results)
+        for topic, topic_results in topics.items()
     ]
 
 
@@ -248,7 +248,7 @@ class FetchHandlers:
                     nursery.start_soon(follow, reading)
 
     async def _check_kept(self, reading: _Reading, first_offset: int) -> None:
-        """Raise RANGE_NOT_SATISFIABLE if records from the offset that was asked for up to `found` are gone.
+        """Raise RANGE_NOT_SATISFIABLE if records from the offset that was asked for up to `first_offset` are gone.
 
         Where none were, as behind a transaction of a Kafka cluster, clients go on behind the gap.
         """

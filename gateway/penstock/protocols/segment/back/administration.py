@@ -221,7 +221,7 @@ class SegmentAdministration:
         The back's own basin also has those of all scopes whose names are not basins'.
         """
         names = self.settings.names
-        found: list[str] = []
+        names_in_scope: list[str] = []
         for scope, holder in await self._scopes():
             if holder != basin:
                 continue
@@ -231,9 +231,9 @@ class SegmentAdministration:
                 if error.failure.code in (FailureCode.BASIN_NOT_FOUND, FailureCode.NOT_REPRESENTABLE):
                     continue  # deleted meanwhile
                 raise
-            found += [
+            names_in_scope += [
                 names.to_stream(SegmentName(scope, stream)).stream
                 for stream in streams
                 if not stream.startswith(_INTERNAL)
             ]
-        return found
+        return names_in_scope
