@@ -48,6 +48,6 @@ def _same(asked: DataType, ours: DataType) -> bool:
         return _same(asked.keyType, ours.keyType) and _same(asked.valueType, ours.valueType)
     if isinstance(asked, StructType) and isinstance(ours, StructType):
         return asked.names == ours.names and all(
-            _same(one.dataType, other.dataType) for one, other in zip(asked, ours, strict=True)
+            _same(field.dataType, own_field.dataType) for field, own_field in zip(asked, ours, strict=True)
         )
     return type(asked) is type(ours)

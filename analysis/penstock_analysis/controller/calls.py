@@ -92,8 +92,8 @@ class CallMessage(BodyReader):
 
     def _name_stream(self, message: Message) -> None:
         """Set the exchange's stream to that of the request."""
-        for one in (message, *(getattr(message, name, None) for name in ("streamInfo", "stream"))):
-            scope, stream = getattr(one, "scope", None), getattr(one, "stream", None)
+        for part_message in (message, *(getattr(message, name, None) for name in ("streamInfo", "stream"))):
+            scope, stream = getattr(part_message, "scope", None), getattr(part_message, "stream", None)
             if isinstance(scope, str) and isinstance(stream, str) and stream:
                 self._exchange.ref = StreamRef(scope, stream)
                 self._exchange.stream = str(self._exchange.ref)
@@ -138,9 +138,9 @@ def _value(field: FieldDescriptor, value: Any) -> Any:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         of = kind.fields_by_name["value"]
-        return {str(key): _one(of, one) for key, one in value.items()}
+        return {str(key): _one(of, element) for key, element in value.items()}
     if field.is_repeated:
-        return [_one(field, one) for one in value]
+        return [_one(field, element) for element in value]
     return _one(field, value)
 
 

@@ -160,7 +160,7 @@ class KafkaDialogue(TwoSided):
 
     def _take(self, correlation_id: int) -> _Asked | None:
         """Remove the request with this id, and older ones, whose responses are lost."""
-        if all(one.request.correlation_id != correlation_id for one in self._asked):
+        if all(pending_request.request.correlation_id != correlation_id for pending_request in self._asked):
             return None
         while (asked := self._asked.popleft()).request.correlation_id != correlation_id:
             pass
@@ -245,9 +245,9 @@ def _unacknowledged(record: SeenRecord) -> SeenRecord:
 def _wanted(message: KafkaMessage, topic: FetchTopicResult, partition: int) -> int:
     """Return the offset from which a Fetch request wanted a partition: a batch may begin before it."""
     assert isinstance(message, FetchRequest)
-    for one in message.topics:
-        for wanted in one.partitions:
-            if (one.topic, one.topic_id, wanted.partition) == (topic.topic, topic.topic_id, partition):
+    for fetch_topic in message.topics:
+        for wanted in fetch_topic.partitions:
+            if (fetch_topic.topic, fetch_topic.topic_id, wanted.partition) == (topic.topic, topic.topic_id, partition):
                 return wanted.fetch_offset
     return 0
 
@@ -259,7 +259,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     return value
 
 

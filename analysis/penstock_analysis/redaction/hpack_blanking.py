@@ -134,8 +134,8 @@ def _characters() -> dict[int, int]:
     """Return a character for each length of codes: `*` has 8 bits, `0` has 5; those that a name may have, if any."""
     by_bits: dict[int, int] = {}
     for character in b"*0%x!+#$^`\\", *range(256):
-        for one in character if isinstance(character, bytes) else (character,):
-            by_bits.setdefault(_BITS[one], one)
+        for byte in character if isinstance(character, bytes) else (character,):
+            by_bits.setdefault(_BITS[byte], byte)
     return by_bits
 
 

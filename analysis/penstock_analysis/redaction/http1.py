@@ -88,7 +88,7 @@ def _body(flow: Flow, secrets: Secrets, fields: Fields, content: Content | None,
 
 
 def _plain(flow: Flow, fields: Fields, content: Content | None, otherwise: int | None) -> Parser:
-    lengths = {one.strip() for value in fields.get(b"content-length", ()) for one in value.split(b",")}
+    lengths = {text.strip() for value in fields.get(b"content-length", ()) for text in value.split(b",")}
     if len(lengths) > 1 or not all(length.isdigit() and len(length) < 19 for length in lengths):
         raise NotUnderstood
     size = int(lengths.pop()) if lengths else otherwise

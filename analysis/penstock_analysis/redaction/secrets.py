@@ -54,7 +54,7 @@ class Secrets:
         self.parameters = frozenset(name.lower().encode() for name in rules.parameters)
         self.record_headers = frozenset(rules.record_headers)
         self.patterns = Patterns(rules.patterns, rules.longest_match)
-        self._framing = _FRAMING.union(name.encode() for one in plugins().values() for name in one.format_headers)
+        self._framing = _FRAMING.union(name.encode() for plugin in plugins().values() for name in plugin.format_headers)
         self.wanted = self._framing | {b":path"}
         """Headers whose values tell how bodies are to be read."""
         self.leaves = Leaves(self.patterns, self.record_headers, tokens=rules.tokens)

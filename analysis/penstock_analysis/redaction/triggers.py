@@ -113,7 +113,7 @@ def _kinds(secrets: Secrets) -> Iterator[bytes]:
     if secrets.tokens:
         yield rb'(?P<json>"(?:%s)"\s{0,8}:\s{0,8}")' % _any_of(_JSON_TOKENS)
     if secrets.record_headers:
-        spelled = [one for name in secrets.record_headers for one in (name, b2a_base64(name, newline=False))]
+        spelled = [spelling for name in secrets.record_headers for spelling in (name, b2a_base64(name, newline=False))]
         yield rb'(?P<pair>\[\s{0,8}"(?:%s)"\s{0,8},\s{0,8}")' % _any_of(spelled)
         fields = _any_of(b"\x0a" + _varint(len(name)) + name for name in secrets.record_headers)
         yield rb"(?P<field>(?:%s)\x12[\x80-\xff]{0,4}[\x00-\x7f])" % fields

@@ -81,7 +81,7 @@ class S2Exchanges(HttpProtocol):
         name = _decoded(parameters.get("stream", ""))
         basin = _decoded(parameters["basin"]) if "basin" in parameters else _basin(request, query)
         if name and not basin:
-            basin = next((one.removesuffix("/" + name) for one in noted if one.endswith("/" + name)), "")
+            basin = next((note.removesuffix("/" + name) for note in noted if note.endswith("/" + name)), "")
         exchange.ref = StreamRef(basin, name)
         exchange.stream = str(exchange.ref) if name and basin else name
         return True

@@ -84,7 +84,7 @@ def _blanked(value: Any, leaves: Leaves) -> Any:
         text = encode_text(value)
         return decode_text(changed(text, leaves.leaf(text, text=True)))
     if isinstance(value, tuple):
-        return tuple([_blanked(one, leaves) for one in value])
+        return tuple([_blanked(element, leaves) for element in value])
     if isinstance(value, Struct):
         return type(value)(*(_blanked(getattr(value, name), leaves) for name in value.__struct_fields__))
     return value

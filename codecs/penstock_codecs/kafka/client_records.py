@@ -87,7 +87,7 @@ def read_fetched(
     BAD_FORMAT for batches that are damaged, LIMIT_EXCEEDED for one that decompresses to more, and NOT_REPRESENTABLE for
     a record that streams cannot carry, unless others come before it.
     """
-    pending = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+    pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
     skipped: set[int] = set()  # producers whose transaction was aborted
     fetched = FetchedRecords([], start)
     records = size = 0

@@ -261,14 +261,16 @@ def _field(where: str, name: str, hint: Any, version: int, flexible: bool, defau
 def _codec(where: str, hint: Any, version: int, flexible: bool, nulls: bool) -> _Codec:
     """Return the codec of a type. `nulls`: this version can spell None, where the type has it."""
     if (
-        scalar := next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, _Scalar)), None)
+        scalar := next(
+            (annotation for annotation in getattr(hint, "__metadata__", ()) if isinstance(annotation, _Scalar)), None
+        )
     ) is not None:
         return _fixed(where, scalar)
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     optional = False
     if get_origin(hint) in (Union, UnionType):
-        [hint] = [one for one in get_args(hint) if one is not NoneType]
+        [hint] = [annotation for annotation in get_args(hint) if annotation is not NoneType]
         optional = True
     if get_origin(hint) is list:
         return _array(where, _codec(where, get_args(hint)[0], version, flexible, nulls), flexible, optional and nulls)

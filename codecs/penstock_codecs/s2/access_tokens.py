@@ -145,7 +145,9 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
         """True if no operation is allowed, whatever the names."""
         groups = self.op_groups or OpGroups()
         given = (groups.account, groups.basin, groups.stream)
-        return not self.ops and not any(one is not None and (one.read or one.write) for one in given)
+        return not self.ops and not any(
+            operations is not None and (operations.read or operations.write) for operations in given
+        )
 
 
 class AccessTokenInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,7 +84,7 @@ def decode_metrics_query(query: Mapping[str, str], sets: type[S], now: int) -> t
     except KeyError:
         raise _bad("missing field `set`") from None
     except ValueError:
-        known = ", ".join(f"`{one.value}`" for one in sets)
+        known = ", ".join(f"`{metric_set.value}`" for metric_set in sets)
         raise _bad(f"set: unknown variant `{query['set']:.80}`, expected one of {known}") from None
     interval = query.get("interval")
     if interval is not None and interval not in INTERVALS:

@@ -160,8 +160,8 @@ def _suggestion(key: str, hints: Mapping[str, Any]) -> str:
 def _value_problem(hint: Any, value: Any, at: str) -> Iterator[str]:
     inner = named_values(hint)
     if inner is not None and isinstance(value, dict):
-        for name, one in value.items():
-            yield from _value_problem(inner, one, f"{at}.{name}")
+        for name, element in value.items():
+            yield from _value_problem(inner, element, f"{at}.{name}")
         return
     allowed = choices(hint)
     if allowed:

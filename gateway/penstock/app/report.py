@@ -86,7 +86,7 @@ def _asked(listener: TlsListener) -> str:
 
 
 def _shown(path: str) -> str:
-    ends = [one.until for one in certificates_in(path) if one.until is not None]
+    ends = [certificate.until for certificate in certificates_in(path) if certificate.until is not None]
     if not ends:
         return path
     first = min(ends).astimezone(UTC)

@@ -57,7 +57,7 @@ def _basin(config: Config) -> str:
 
 def _creation(config: Config, basin: str) -> str:
     """Return what must be created first; "" if an append creates its stream."""
-    table = next((one for one in config.store.basins if one.name == basin), None)
+    table = next((basin_table for basin_table in config.store.basins if basin_table.name == basin), None)
     if table is None:
         return "basin"
     return "" if table.create_stream_on_append else "stream"

@@ -143,7 +143,9 @@ def _put_b(table: RecordTable, b: str, named: dict[str, str], options: dict[str,
         _put(table, Input.B, b, options)
         _check_names("B", named.values(), join_names(table.streams(Input.B)))
         return named
-    by_hand = {one.name: theirs for name, theirs in named.items() if (one := called(ours, name)) is not None}
+    by_hand = {
+        seen_stream.name: theirs for name, theirs in named.items() if (seen_stream := called(ours, name)) is not None
+    }
     streams: dict[str, StreamRef] = {}
     names: dict[str, str] = {}
     for stream in ours:
@@ -188,27 +190,31 @@ def _check_names(side: str, names: Iterable[str], streams: list[ComparedStream])
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:
-    for one in comparison.streams:
-        yield _heading(one)
-        yield from (_in_words(difference) for difference in one.shown)
-        more = one.different - len(one.shown)
-        if more and one.a is not None and one.b is not None:
+    for compared in comparison.streams:
+        yield _heading(compared)
+        yield from (_in_words(difference) for difference in compared.shown)
+        more = compared.different - len(compared.shown)
+        if more and compared.a is not None and compared.b is not None:
             yield f"  and {more} more"
     different = sum(not stream.equal for stream in comparison.streams)
     some = counted(len(comparison.streams), "stream")
     yield f"different: {different} of {some}" if different else f"equal: {some}"
 
 
-def _heading(one: StreamComparison) -> str:
-    if one.a is None or one.b is None:
-        side, stream = ("A", one.a) if one.a is not None else ("B", one.b)
+def _heading(compared: StreamComparison) -> str:
+    if compared.a is None or compared.b is None:
+        side, stream = ("A", compared.a) if compared.a is not None else ("B", compared.b)
         assert stream is not None, "one of the two is set"
-        trimmed = ": trimmed in B" if one.equal else ""
+        trimmed = ": trimmed in B" if compared.equal else ""
         records = counted(stream.records, "record")
         return f"{printable(stream.name)}: only in {side}, {records} {_action(stream)}{trimmed}"
-    counts = ", ".join(f"{one.counts[kind]} {kind.value}" for kind in DiffKind if one.counts[kind])
-    name = printable(one.a.name) if one.a.name == one.b.name else f"{printable(one.a.name)} = {printable(one.b.name)}"
-    sizes = f"{one.a.records} {_action(one.a)} in A, {one.b.records} {_action(one.b)} in B"
+    counts = ", ".join(f"{compared.counts[kind]} {kind.value}" for kind in DiffKind if compared.counts[kind])
+    name = (
+        printable(compared.a.name)
+        if compared.a.name == compared.b.name
+        else f"{printable(compared.a.name)} = {printable(compared.b.name)}"
+    )
+    sizes = f"{compared.a.records} {_action(compared.a)} in A, {compared.b.records} {_action(compared.b)} in B"
     return f"{name}: {sizes}: {counts or 'equal'}"
 
 
@@ -239,13 +245,13 @@ def _as_json(comparison: Comparison) -> dict[str, Any]:
     return {"equal": comparison.equal, "streams": [_stream_json(stream) for stream in comparison.streams]}
 
 
-def _stream_json(one: StreamComparison) -> dict[str, Any]:
+def _stream_json(compared: StreamComparison) -> dict[str, Any]:
     return {
-        "a": _side_json(one.a),
-        "b": _side_json(one.b),
-        "equal": one.equal,
-        "same": one.same,
-        "counts": {kind.value: count for kind, count in one.counts.items()},
+        "a": _side_json(compared.a),
+        "b": _side_json(compared.b),
+        "equal": compared.equal,
+        "same": compared.same,
+        "counts": {kind.value: count for kind, count in compared.counts.items()},
         "differences": [
             {
                 "kind": difference.kind.value,
@@ -253,7 +259,7 @@ def _stream_json(one: StreamComparison) -> dict[str, Any]:
                 "b": _row_json(difference.b),
                 "fields": difference.fields,
             }
-            for difference in one.shown
+            for difference in compared.shown
         ],
     }
 

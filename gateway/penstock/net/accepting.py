@@ -230,21 +230,21 @@ async def accept_connections(
         while (accepted := await _accept(place, sockets)) is not None:
             arrivals.next_pass()
             stayed = 0
-            for one, peer in accepted:
+            for accepted_socket, peer in accepted:
                 if (listener := place.listener).proxies.proxy_protocol:
                     if peer is None or not listener.proxies.has(peer.host):
-                        one.close()
+                        accepted_socket.close()
                         _refuse_proxy(listener, peer, "it is none of the proxies")
                     elif reading >= listener.max_connections:
-                        one.close()
+                        accepted_socket.close()
                         place.limiter.limited(listener.name, "listener.max_connections")
                     else:
-                        waiting.start_soon(begin_behind_proxy, one, peer)
+                        waiting.start_soon(begin_behind_proxy, accepted_socket, peer)
                         stayed += 1
                     continue
                 host = "" if peer is None else peer.host
                 identity = place.listener.identities.of_address(host)
-                stayed += await arrivals.come(one, peer, place.limiter.account(host, identity))
+                stayed += await arrivals.come(accepted_socket, peer, place.limiter.account(host, identity))
             if stayed < len(accepted):
                 await trio.sleep(REST_SECONDS)
         waiting.cancel_scope.cancel()
@@ -265,8 +265,8 @@ async def _accept(place: Accepting, sockets: trio.SocketListener) -> list[tuple[
         await trio.lowlevel.wait_readable(_descriptor(sockets))
         with _same_socket(sockets) as listening:
             while len(accepted) < AT_ONCE:
-                one, name = listening.accept()
-                accepted.append((one, Address(*name[:2]) if isinstance(name, tuple) else None))
+                accepted_socket, name = listening.accept()
+                accepted.append((accepted_socket, Address(*name[:2]) if isinstance(name, tuple) else None))
     except trio.ClosedResourceError:
         return None
     except OSError as error:

@@ -169,7 +169,7 @@ def reason_of(error: BaseException) -> str:
     """Return why a connection failed or broke, in a few words: the TLS error, else the system's."""
     if (reason := tls_reason(error)) is not None:
         return reason
-    told = [_of_system(one) for one in _causes(error) if isinstance(one, OSError) and one.errno]
+    told = [_of_system(cause) for cause in _causes(error) if isinstance(cause, OSError) and cause.errno]
     if told:
         return told[-1]
     return "connection lost" if isinstance(error, trio.BrokenResourceError) else str(error) or type(error).__name__

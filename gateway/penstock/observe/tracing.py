@@ -79,20 +79,20 @@ def span(
 ) -> Iterator[Span]:
     """Run the block within a span, which becomes the task's position in the trace. `parent` None: that position
     before."""
-    one = by.start(name, kind, parent or TRACE.get(), attributes)
+    new_span = by.start(name, kind, parent or TRACE.get(), attributes)
     before = TRACE.get()
-    TRACE.set(one.context)
+    TRACE.set(new_span.context)
     try:
-        yield one
+        yield new_span
     except OperationFailed as error:
-        one.fail(str(error.failure))
+        new_span.fail(str(error.failure))
         raise
     except Exception as error:
-        one.fail(type(error).__name__)
+        new_span.fail(type(error).__name__)
         raise
     finally:
         TRACE.set(before)
-        one.end()
+        new_span.end()
 
 
 async def in_span(by: Tracer, name: str, kind: SpanKind, attributes: Attributes, carried_out: Awaitable[R]) -> R:

@@ -38,9 +38,9 @@ class PendingConnections:
         """Begin to hold back one more connection."""
         return PendingSink(self)
 
-    def holds(self, one: PendingSink) -> None:
+    def holds(self, sink: PendingSink) -> None:
         """Note that a connection begins to hold bytes."""
-        self._held[one] = None
+        self._held[sink] = None
 
     def grown(self, size: int) -> None:
         """Count `size` more bytes; drops the oldest connections' bytes beyond the bound."""
@@ -48,11 +48,11 @@ class PendingConnections:
         while self.bytes > self.most_of_all:
             next(iter(self._held)).shorten(0)
 
-    def freed(self, one: PendingSink, size: int, *, empty: bool) -> None:
+    def freed(self, sink: PendingSink, size: int, *, empty: bool) -> None:
         """Count `size` bytes less of a connection. `empty`: it holds no more bytes."""
         self.bytes -= size
         if empty:
-            self._held.pop(one, None)
+            self._held.pop(sink, None)
 
 
 class PendingSink(Sink):

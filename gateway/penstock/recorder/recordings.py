@@ -84,9 +84,13 @@ class Recordings:
     @property
     def running(self) -> Sequence[RunningRecording]:
         """Running recordings, the oldest first, without viewers of the management page."""
-        running_recordings = [RunningRecording(one, "file", sink.status()) for one, sink in self._written.items()]
+        running_recordings = [
+            RunningRecording(recording, "file", sink.status()) for recording, sink in self._written.items()
+        ]
         running_recordings += [
-            RunningRecording(one, sink.kind, sink.status()) for one, sink in self._live.items() if sink.kind != PAGE
+            RunningRecording(recording, sink.kind, sink.status())
+            for recording, sink in self._live.items()
+            if sink.kind != PAGE
         ]
         return sorted(running_recordings, key=lambda running: running.recording.id)
 
@@ -127,7 +131,7 @@ class Recordings:
 
     async def stop(self, number: int) -> RunningRecording | None:
         """End a recording, live or not, and return its last status; None if there is no recording of this number."""
-        running = next((one for one in self.running if one.recording.id == number), None)
+        running = next((candidate for candidate in self.running if candidate.recording.id == number), None)
         if running is None:
             return None
         recording = running.recording

@@ -86,7 +86,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _has(self, stream: StreamRef | None) -> bool:
-        return stream is not None and any(_pattern(one).match(stream) is not None for one in self.streams)
+        return stream is not None and any(_pattern(pattern).match(stream) is not None for pattern in self.streams)
 
 
 def network(text: str) -> Network:
@@ -97,7 +97,7 @@ def network(text: str) -> Network:
 def _within(peer: SocketAddress, networks: Iterable[Network]) -> bool:
     address = ipaddress.ip_address(peer.host)
     address = getattr(address, "ipv4_mapped", None) or address
-    return any(address in one for one in networks)
+    return any(address in network for network in networks)
 
 
 def _any_name(globs: Iterable[str], name: str) -> bool:

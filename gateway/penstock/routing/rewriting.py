@@ -240,7 +240,9 @@ class Rewriting(msgspec.Struct, frozen=True):
         if tried is None:
             return self.basin.names == {"basin"} and self.stream.names == {"stream"}
         asked, there = tried
-        basin, stream = (_parse(one, name, self._takes) for one, name in zip(self._templates, there, strict=True))
+        basin, stream = (
+            _parse(template, name, self._takes) for template, name in zip(self._templates, there, strict=True)
+        )
         if basin is None or stream is None:
             return False
         captures = {**basin, **stream}

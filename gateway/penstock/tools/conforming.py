@@ -50,10 +50,10 @@ def chosen_cases(suite: Suite, only: Sequence[str]) -> list[ConformanceCase[Any]
     Raises ValueError for a value that selects none.
     """
     chosen: list[ConformanceCase[Any]] = []
-    for one in only:
-        cases = [case for case in suite.cases if one == case.name or f"{case.clause}.".startswith(f"{one}.")]
+    for choice in only:
+        cases = [case for case in suite.cases if choice == case.name or f"{case.clause}.".startswith(f"{choice}.")]
         if not cases:
-            raise ValueError(f"{one!r}: neither a clause nor a case; --list prints them")
+            raise ValueError(f"{choice!r}: neither a clause nor a case; --list prints them")
         chosen += cases
     return [case for case in suite.cases if case in chosen] if only else list(suite.cases)
 

@@ -22,7 +22,7 @@ def _paths(value: str) -> tuple[str, ...]:
         decoded = json.loads(value)
     except ValueError:
         decoded = None
-    if not isinstance(decoded, list) or not decoded or not all(isinstance(one, str) and one for one in decoded):
+    if not isinstance(decoded, list) or not decoded or not all(isinstance(path, str) and path for path in decoded):
         raise ValueError(f"{value!r} is not a JSON array of paths")
     return tuple(decoded)
 

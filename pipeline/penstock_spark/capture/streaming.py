@@ -159,10 +159,10 @@ def _plain(file_info: FileInfo) -> str:
 
 
 def _offset(progress: dict[str, Progress]) -> dict[str, Any]:
-    return {"version": VERSION, "recordings": {key: list(one) for key, one in sorted(progress.items())}}
+    return {"version": VERSION, "recordings": {key: list(progress_of) for key, progress_of in sorted(progress.items())}}
 
 
 def _progress(offset: dict[str, Any]) -> dict[str, Progress]:
     if offset.get("version") != VERSION:
         raise ValueError(f"the checkpoint's offset has version {offset.get('version')}; this reads version {VERSION}")
-    return {key: Progress(*one) for key, one in offset["recordings"].items()}
+    return {key: Progress(*progress_of) for key, progress_of in offset["recordings"].items()}

@@ -38,8 +38,8 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
-        return {_escaped(key): _escaped(one) for key, one in value.items()}
-    return [_escaped(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {_escaped(key): _escaped(element) for key, element in value.items()}
+    return [_escaped(element) for element in value] if isinstance(value, (list, tuple)) else value
 
 
 def in_us(time_ns: int) -> int:

@@ -183,10 +183,10 @@ def _settings(path: Path | None, master: str | None, conf: tuple[str, ...]) -> J
     except SettingsError as error:
         raise wrong(str(error)) from error
     given: dict[str, str | int | float | bool] = {}
-    for one in conf:
-        key, equals, value = one.partition("=")
+    for setting in conf:
+        key, equals, value = setting.partition("=")
         if not equals or not key.startswith("spark."):
-            raise wrong(f"--conf {one}: expected spark.KEY=VALUE")
+            raise wrong(f"--conf {setting}: expected spark.KEY=VALUE")
         given[key] = value
     spark = msgspec.structs.replace(
         settings.spark, master=master or settings.spark.master, conf={**settings.spark.conf, **given}

@@ -72,9 +72,9 @@ def _text(value: Any) -> str:
     if isinstance(value, (bytes, bytearray)):
         value = bytes(value).decode("utf-8", "backslashreplace")
     elif isinstance(value, dict):
-        value = ", ".join(f"{key}: {_text(one)}" for key, one in value.items())
+        value = ", ".join(f"{key}: {_text(element)}" for key, element in value.items())
     elif isinstance(value, tuple) and hasattr(value, "asDict"):
-        value = "-".join(_text(one) for one in value)
+        value = "-".join(_text(element) for element in value)
     elif isinstance(value, list):
         value = ", ".join(map(_text, value))
     text = "".join(character if character.isprintable() else "?" for character in str(value))

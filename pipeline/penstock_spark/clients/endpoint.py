@@ -162,7 +162,7 @@ def _seconds(least: float) -> Callable[[str], float]:
 
 
 def _compression(text: str) -> Compression:
-    names = [one.name.lower() for one in Compression]
+    names = [compression.name.lower() for compression in Compression]
     if text.lower() not in names:
         raise ValueError(f"{text!r} is none of {', '.join(names)}")
     return Compression[text.upper()]

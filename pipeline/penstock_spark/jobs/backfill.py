@@ -134,7 +134,7 @@ def _write(
     chosen = chosen.where((fn.col("seq_num") >= fn.col("start")) & (fn.col("seq_num") < fn.col("end")))
     sent = chosen.select(fn.col("target").alias("stream"), "seq_num", "timestamp", "headers", "body")
     sent = by_key(sent, "stream", order="seq_num", partitions=batch.partitions)
-    ledger = {"ledger": min(one[3] for one in ranges).partition("/")[0]} if "ledger" not in options else {}
+    ledger = {"ledger": min(row_range[3] for row_range in ranges).partition("/")[0]} if "ledger" not in options else {}
     writer = sent.write.format("penstock").mode("append").options(**options, **ledger)
     writer.options(batch=str(batch.number), ignore="seq_num").save()
     counts = {row["stream"]: row["count"] for row in chosen.groupBy("stream").count().collect()}

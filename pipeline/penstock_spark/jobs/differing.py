@@ -62,11 +62,11 @@ def _aligned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _batches(alone: Sequence[Alone[Place]]) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(alone), _EMITTED):
         places: dict[int, tuple[pa.RecordBatch, list[int], list[int]]] = {}
-        for one in alone[start : start + _EMITTED]:
-            batch, at = one.row
+        for alone_row in alone[start : start + _EMITTED]:
+            batch, at = alone_row.row
             _, rows, gaps = places.setdefault(id(batch), (batch, [], []))
             rows.append(at)
-            gaps.append(one.gap)
+            gaps.append(alone_row.gap)
         for batch, rows, gaps in places.values():
             taken = batch.take(pa.array(rows))
             yield pa.RecordBatch.from_arrays(
@@ -80,8 +80,8 @@ def alone_by_position(left: DataFrame, right: DataFrame) -> DataFrame:
     again = fn.row_number().over(Window.partitionBy("stream", "seq_num").orderBy("ordinal", "digest"))
     first, second = (side.select("stream", *_NEEDED).withColumn("again", again) for side in (left, right))
     alone = [
-        one.join(other.select(*key), key, "left_anti").withColumn("right", fn.lit(is_right))
-        for is_right, one, other in ((False, first, second), (True, second, first))
+        table.join(other_table.select(*key), key, "left_anti").withColumn("right", fn.lit(is_right))
+        for is_right, table, other_table in ((False, first, second), (True, second, first))
     ]
     return alone[0].unionByName(alone[1]).withColumn("gap", fn.col("seq_num")).drop("again")
 
@@ -134,8 +134,8 @@ def _shown(table: DataFrame, kind: Column, also: Sequence[str]) -> DataFrame:
 def _fields(also: Sequence[str]) -> Column:
     """Return the names of the fields in which an altered record differs."""
     compared = {"body": "body_hash", "headers": "headers_hash"} | {name: name for name in also}
-    one, other = fn.col("a"), fn.col("b")
-    names = [fn.when(~one[column].eqNullSafe(other[column]), fn.lit(field)) for field, column in compared.items()]
+    left, right = fn.col("a"), fn.col("b")
+    names = [fn.when(~left[column].eqNullSafe(right[column]), fn.lit(field)) for field, column in compared.items()]
     return fn.when(
-        one.isNotNull() & other.isNotNull() & (one["digest"] != other["digest"]), fn.array_compact(fn.array(*names))
+        left.isNotNull() & right.isNotNull() & (left["digest"] != right["digest"]), fn.array_compact(fn.array(*names))
     )

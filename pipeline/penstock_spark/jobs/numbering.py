@@ -93,7 +93,7 @@ def number_side(table: DataFrame, known: dict[str, Extent]) -> NumberedSide:
     digests, doubled = _stream_digests(records)
     if not doubled:
         return NumberedSide(records, known, digests)
-    known = {stream: one._replace(base=None) if stream in doubled else one for stream, one in known.items()}
+    known = {stream: extent._replace(base=None) if stream in doubled else extent for stream, extent in known.items()}
     records = _ordered(table, known)
     return NumberedSide(records, known, _stream_digests(records)[0])
 

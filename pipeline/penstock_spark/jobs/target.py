@@ -86,9 +86,10 @@ def prepared(session: SparkSession, tables: tuple[OutputTable, ...], target: Tar
                 "Move the table away, or restore the checkpoint"
             )
         if begun and len(tables) > 1 and not place.exists:
+            others = ", ".join(other_table.name for other_table in tables if other_table is not table)
             raise JobFailed(
                 f"{place} is gone, but {checkpoint} says that its rows were written. Restore the table, or move away "
-                f"the checkpoint and {', '.join(one.name for one in tables if one is not table)} too"
+                f"the checkpoint and {others} too"
             )
         for name in there:  # of a run that was killed
             if name.startswith(_STAGING):

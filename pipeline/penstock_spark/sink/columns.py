@@ -111,7 +111,7 @@ def pieces(batch: pa.RecordBatch, layout: ColumnLayout, first: int) -> Iterator[
         yield names[0], _piece(batch, layout, range(first, first + batch.num_rows))
         return
     order = pc.array_sort_indices(coded.indices)  # stable: keeps the order of rows of one stream
-    counts = {one["values"]: one["counts"] for one in pc.value_counts(coded.indices).to_pylist()}
+    counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(coded.indices).to_pylist()}
     sorted_batch = batch.take(order)
     start = 0
     for code, name in enumerate(names):
@@ -143,7 +143,7 @@ def _first_null(column: pa.Array) -> int:
 def _times(column: pa.Array, rows: Sequence[int]) -> list[int | None]:
     micros: list[int | None] = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
     if (pc.min(column.cast(pa.int64())).as_py() or 0) < 0:
-        row = next(row for row, one in zip(rows, micros, strict=True) if one is not None and one < 0)
+        row = next(row for row, micros_of in zip(rows, micros, strict=True) if micros_of is not None and micros_of < 0)
         raise SinkFailed(f"row {row} has a timestamp before 1970, which records cannot have")
     return [None if micro is None else micro // 1000 for micro in micros]
 

@@ -71,8 +71,8 @@ class RowDigest:
     def text(self) -> str:
         """Return the digest of the rows so far."""
         whole = blake2b(digest_size=_BYTES)
-        for one in (self._bodies, *self._others, self._headers):
-            whole.update(one.digest())
+        for part in (self._bodies, *self._others, self._headers):
+            whole.update(part.digest())
         return whole.hexdigest()
 
 

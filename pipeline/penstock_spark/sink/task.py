@@ -202,7 +202,7 @@ class Task:
         for writer in self._writers():
             writer.finish()
         self._places.check_others(self._streams)
-        tally = RowTally(self._rows, _digest({name: one.cutter for name, one in self._streams.items()}))
+        tally = RowTally(self._rows, _digest({name: stream.cutter for name, stream in self._streams.items()}))
         before = self._places.tally
         if before is not None and before != tally:
             raise RowsDiffer(

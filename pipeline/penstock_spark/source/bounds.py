@@ -77,7 +77,7 @@ class StreamBounds(NamedTuple):
         return (
             self
             if basin is None
-            else StreamBounds({f"{basin}/{name}": one for name, one in self.named.items()}, self.other)
+            else StreamBounds({f"{basin}/{name}": bound for name, bound in self.named.items()}, self.other)
         )
 
 
@@ -101,9 +101,9 @@ def _read(text: str, default: Bound) -> StreamBounds:
         said = json.loads(text)
     except ValueError as wrong:
         raise ValueError(f"is not JSON: {wrong}") from None
-    if not all(isinstance(one, str) for one in said.values()):
+    if not all(isinstance(bound, str) for bound in said.values()):
         raise ValueError('each stream needs a string such as "seq_num:5"')
-    named = {stream: _bound(one) for stream, one in said.items()}
+    named = {stream: _bound(bound) for stream, bound in said.items()}
     return StreamBounds(named, named.pop(ALL, default))
 
 

@@ -114,8 +114,8 @@ def source_options(given: Mapping[str, str], *, refused: Mapping[str, str] | Non
 
 
 def _selection(values: dict[str, Any], basin: str | None) -> StreamSelection:
-    one = values.pop("stream")
-    names = tuple(dict.fromkeys((*(() if one is None else (one,)), *values.pop("streams"))))
+    stream = values.pop("stream")
+    names = tuple(dict.fromkeys((*(() if stream is None else (stream,)), *values.pop("streams"))))
     return StreamSelection(names, values.pop("stream_pattern")).within(basin)
 
 

@@ -52,7 +52,7 @@ def plan_partitions(
 ) -> list[Ranges]:
     """Divide ranges into partitions. `divisible`: sequence numbers are places (`StreamClient.indexed`)."""
     ranges = list(ranges)
-    records = sum(one.records for one in ranges)
+    records = sum(stream_range.records for stream_range in ranges)
     extra = 0 if records_per_partition else STREAM_RECORDS
     size = records_per_partition or max(RECORDS_PER_PARTITION, -(-(records + extra * len(ranges)) // MOST_PARTITIONS))
     if min_partitions > 1 and records // min_partitions < size:
@@ -61,16 +61,16 @@ def plan_partitions(
 
 
 def _pieces(ranges: Iterable[Range], size: int | None) -> Iterator[Range]:
-    for one in ranges:
-        count = one.records
+    for stream_range in ranges:
+        count = stream_range.records
         parts = 1 if size is None else max(1, -(-count // size))
         cuts = [
-            one.start,
-            *(ReadPosition(one.start.seq_num + count * part // parts) for part in range(1, parts)),
-            one.end,
+            stream_range.start,
+            *(ReadPosition(stream_range.start.seq_num + count * part // parts) for part in range(1, parts)),
+            stream_range.end,
         ]
         for start, end in pairwise(cuts):
-            yield Range(one.stream, start, end)
+            yield Range(stream_range.stream, start, end)
 
 
 def _shared(pieces: Iterable[Range], size: int, extra: int) -> Iterator[list[Range]]:

@@ -38,10 +38,13 @@ def read_ranges(
     losses = Losses(fail_on_data_loss)
     client = connect()
     try:
-        for one in ranges:
-            pieces = _records(client, one, losses)
+        for stream_range in ranges:
+            pieces = _records(client, stream_range, losses)
             yield from to_batches(
-                one.stream, map(unwrapped_records, pieces) if envelopes else pieces, schema, late_is_null=late_is_null
+                stream_range.stream,
+                map(unwrapped_records, pieces) if envelopes else pieces,
+                schema,
+                late_is_null=late_is_null,
             )
     finally:
         client.close()

@@ -128,13 +128,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch. Raises DataLost, WrongCheckpoint, OperationFailed."""
         known = read_offset(start, indexed=self._indexed)
-        identities = {stream: one.identity for stream, one in known.items() if one.identity}
+        identities = {
+            stream: known_position.identity for stream, known_position in known.items() if known_position.identity
+        }
         following = self._following
         if self._bounded and self._target is None:
-            self._target = following.ends(since={stream: one.mark for stream, one in known.items()})
+            self._target = following.ends(
+                since={stream: known_position.mark for stream, known_position in known.items()}
+            )
         self._seen = following.ends() if self._target is None else self._target
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        places = following.advance({stream: one.mark for stream, one in known.items()}, self._seen, most, identities)
+        places = following.advance(
+            {stream: known_position.mark for stream, known_position in known.items()}, self._seen, most, identities
+        )
         return write_offset(places, following.identities(places, known))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802

@@ -298,8 +298,10 @@ def claimed_by(request: RequestHead, conversation: Conversation) -> str:
     exchange = SeenExchange(
         0, PendingAppends(conversation, PendingAppendLimit()), conversation.protocol, conversation.path
     )
-    claiming = (name for name, one in plugins().items() if one.http and one.http().claims(exchange, request, ()))
-    return next(claiming, None) or next((name for name, one in plugins().items() if one.takes_unclaimed), "")
+    claiming = (
+        name for name, plugin in plugins().items() if plugin.http and plugin.http().claims(exchange, request, ())
+    )
+    return next(claiming, None) or next((name for name, plugin in plugins().items() if plugin.takes_unclaimed), "")
 
 
 def stream_asked_for(request: RequestHead, conversation: Conversation) -> str:
@@ -307,8 +309,8 @@ def stream_asked_for(request: RequestHead, conversation: Conversation) -> str:
     exchange = SeenExchange(
         0, PendingAppends(conversation, PendingAppendLimit()), conversation.protocol, conversation.path
     )
-    for one in http_protocols(conversation.protocol):
-        if one.claims(exchange, request, ()):
+    for protocol in http_protocols(conversation.protocol):
+        if protocol.claims(exchange, request, ()):
             return exchange.stream
     return ""
 

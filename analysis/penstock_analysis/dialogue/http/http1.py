@@ -282,6 +282,8 @@ def _request(number: int, head: Head) -> RequestHead:
     headers = head.headers
     authority, target = authority_and_target(head.line[1].decode("ascii"), headers)
     version = head.line[2].decode("ascii")
-    expected = {one.strip().lower() for name, value in headers if name == "expect" for one in value.split(",")}
+    expected = {
+        expectation.strip().lower() for name, value in headers if name == "expect" for expectation in value.split(",")
+    }
     expects = version >= "1.1" and "100-continue" in expected
     return RequestHead(number, head.line[0].decode("ascii"), target, headers, authority, "http", version, expects)

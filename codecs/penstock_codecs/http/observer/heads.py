@@ -258,10 +258,10 @@ def _chunked(head: Head) -> int | None:
 def _content_length(head: Head) -> int | None:
     length: bytes | None = None
     for at, value in head.values(b"content-length"):
-        for one in value.split(b","):
-            if not _CONTENT_LENGTH.fullmatch(one.strip()):
+        for text in value.split(b","):
+            if not _CONTENT_LENGTH.fullmatch(text.strip()):
                 raise HttpFault(at, "Content-Length is a number", "RFC 9112, section 6.3")
-            if length is not None and one.strip() != length:
+            if length is not None and text.strip() != length:
                 raise HttpFault(at, "there is one Content-Length", "RFC 9112, section 6.3")
-            length = one.strip()
+            length = text.strip()
     return None if length is None else int(length)

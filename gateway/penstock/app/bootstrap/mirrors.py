@@ -47,10 +47,10 @@ def mirrored_route(
 def _wider(route: Route, before: Sequence[Route]) -> list[Route]:
     """Return the preceding routes that apply to every client of this route: they take streams away from all of them."""
     return [
-        one
-        for one in before
-        if (not one.listeners or one.listeners >= route.listeners > frozenset())
-        and (not one.identities or one.identities >= route.identities > frozenset())
+        earlier_route
+        for earlier_route in before
+        if (not earlier_route.listeners or earlier_route.listeners >= route.listeners > frozenset())
+        and (not earlier_route.identities or earlier_route.identities >= route.identities > frozenset())
     ]
 
 
@@ -60,7 +60,7 @@ def _is_of(route: Route, wider: Sequence[Route], there: StreamRef) -> bool:
     name = None if basin is None else route.rewriting.stream_back(basin, there.stream)
     if basin is None or name is None:
         return False
-    return all(one.rewriting.pattern.match(StreamRef(basin, name)) is None for one in wider)
+    return all(earlier_route.rewriting.pattern.match(StreamRef(basin, name)) is None for earlier_route in wider)
 
 
 class Mirrors:

@@ -159,9 +159,9 @@ class FaultTable(Table, frozen=True, kw_only=True):
         if not self.name:
             raise ValueError("name: a fault needs a name")
         defaults = {field.name: field.default for field in msgspec.structs.fields(FaultTable)}
-        for one, actions in _OF_ACTIONS.items():
-            if self.action not in actions and getattr(self, one) != defaults[one]:
-                raise ValueError(f"{one}: applies to {' and '.join(actions)}, not to {self.action}")
+        for key_name, actions in _OF_ACTIONS.items():
+            if self.action not in actions and getattr(self, key_name) != defaults[key_name]:
+                raise ValueError(f"{key_name}: applies to {' and '.join(actions)}, not to {self.action}")
         if self.action == "duplicate" and self.towards == "out":
             raise ValueError('direction: duplicate was removed for answers; for requests, say direction = "in"')
         if self.action == "terminal" and self.towards == "in":

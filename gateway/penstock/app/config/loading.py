@@ -34,18 +34,18 @@ def _located(value: Any, directory: Path) -> Any:
     """Return a table with its relative paths, and those of its inner tables, resolved against `directory`; any other
     value as it is."""
     if isinstance(value, tuple):
-        return tuple(_located(one, directory) for one in value)
+        return tuple(_located(element, directory) for element in value)
     if isinstance(value, dict):
-        return {name: _located(one, directory) for name, one in value.items()}
+        return {name: _located(element, directory) for name, element in value.items()}
     if not isinstance(value, msgspec.Struct):
         return value
     hints = hints_of(type(value))
     members = {name: getattr(value, name) for name in value.__struct_fields__}
     changed = {
-        name: _path(one, directory) if has(hints[name], "path") else _located(one, directory)
-        for name, one in members.items()
+        name: _path(element, directory) if has(hints[name], "path") else _located(element, directory)
+        for name, element in members.items()
     }
-    return replace(value, **{name: one for name, one in changed.items() if one != members[name]})
+    return replace(value, **{name: element for name, element in changed.items() if element != members[name]})
 
 
 def _path(text: str | None, directory: Path) -> str | None:

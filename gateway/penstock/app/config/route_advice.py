@@ -16,7 +16,7 @@ __all__ = ["about_routes"]
 def about_routes(config: Config) -> Iterator[Advice]:
     """Yield remarks on routes and backs."""
     for index, route in enumerate(config.routes):
-        wider = next((one for one in config.routes[:index] if _covers(one, route)), None)
+        wider = next((earlier_route for earlier_route in config.routes[:index] if _covers(earlier_route, route)), None)
         if wider is not None:
             yield Advice(
                 False, f"route {route.name}: unreachable, since route {wider.name} before it takes all its streams."
@@ -36,17 +36,21 @@ def about_routes(config: Config) -> Iterator[Advice]:
 
 def _about_others(before: tuple[RouteTable, ...], route: RouteTable) -> Iterator[Advice]:
     """Warn if clients that an earlier route does not admit reach the same streams by this one."""
-    for one in before:
-        if not one.identity or (route.identity and set(route.identity) <= set(one.identity)):
+    for earlier_route in before:
+        if not earlier_route.identity or (route.identity and set(route.identity) <= set(earlier_route.identity)):
             continue
-        same_place = (one.back, one.to_basin, one.to_stream) == (route.back, route.to_basin, route.to_stream)
-        met = not (one.listeners and route.listeners) or _all_of(one.listeners, route.listeners, prefixes=True)
-        if same_place and met and (route.takes_all_names or _same_names(route, one)):
-            who, what = ", ".join(one.identity), _may(route)
-            yield Advice(
-                False,
-                f"route {route.name}: other clients than {who} can {what} the streams of route {one.name} by it.",
-            )
+        same_place = (earlier_route.back, earlier_route.to_basin, earlier_route.to_stream) == (
+            route.back,
+            route.to_basin,
+            route.to_stream,
+        )
+        met = not (earlier_route.listeners and route.listeners) or _all_of(
+            earlier_route.listeners, route.listeners, prefixes=True
+        )
+        if same_place and met and (route.takes_all_names or _same_names(route, earlier_route)):
+            who, what = ", ".join(earlier_route.identity), _may(route)
+            streams = f"the streams of route {earlier_route.name}"
+            yield Advice(False, f"route {route.name}: other clients than {who} can {what} {streams} by it.")
 
 
 def _about_mirrors(config: Config) -> Iterator[Advice]:
@@ -88,7 +92,7 @@ def _all_of(earlier: tuple[str, ...], later: tuple[str, ...], *, prefixes: bool 
     `prefixes`, a kind of listener admits all its names."""
     if not earlier:
         return True
-    return bool(later) and all(one in earlier or (prefixes and one.partition(".")[0] in earlier) for one in later)
+    return bool(later) and all(name in earlier or (prefixes and name.partition(".")[0] in earlier) for name in later)
 
 
 def _same_names(earlier: RouteTable, later: RouteTable) -> bool:

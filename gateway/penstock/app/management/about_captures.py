@@ -52,7 +52,7 @@ class AboutCaptures:
 
     async def _captures(self, _exchange: Exchange, _name: str) -> Answer:
         entries = await _answered(self._directory.captures())
-        shown = [one._asdict() for one in entries[:_MOST_FILES]]
+        shown = [entry._asdict() for entry in entries[:_MOST_FILES]]
         return 200, {"captures": shown, "has_more": len(entries) > _MOST_FILES}
 
     async def _download(self, exchange: Exchange, name: str) -> None:

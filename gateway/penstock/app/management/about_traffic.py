@@ -117,5 +117,7 @@ def _has(row: dict[str, Any], text: str) -> bool:
     """Return whether a text in lower case is in one of the searched parts of a connection."""
     parts = (row[key] for key in _SEARCHED)
     return any(
-        text in str(one).lower() for part in parts for one in (part if isinstance(part, list | tuple) else (part,))
+        text in str(element).lower()
+        for part in parts
+        for element in (part if isinstance(part, list | tuple) else (part,))
     )

@@ -71,7 +71,7 @@ class WayCounts(msgspec.Struct):
             self.records_in + sign * other.records_in,
             self.records_out + sign * other.records_out,
             self.errors + sign * other.errors,
-            [one + sign * more for one, more in zip(self.buckets, other.buckets, strict=True)],
+            [count + sign * added for count, added in zip(self.buckets, other.buckets, strict=True)],
         )
 
 
@@ -129,13 +129,14 @@ class History:
             for way, counts in ways.items():
                 sums[way] = sums.get(way, WayCounts()).plus(counts)
         busiest = sorted(sums, key=lambda way: -sums[way].busy)[:_MOST_WAYS]
-        backs = sorted({name for one in samples for name in one.backs})
+        backs = sorted({name for sample in samples for name in sample.backs})
         return {
             "step_seconds": STEP_SECONDS,
-            "times": [one.time_ms for one in samples],
-            **{name: [one.values[name] for one in samples] for name in (*_RATES, "connections")},
+            "times": [sample.time_ms for sample in samples],
+            **{name: [sample.values[name] for sample in samples] for name in (*_RATES, "connections")},
             "backs": {
-                name: {key: [one.backs.get(name, _IDLE)[key] for one in samples] for key in _IDLE} for name in backs
+                name: {key: [sample.backs.get(name, _IDLE)[key] for sample in samples] for key in _IDLE}
+                for name in backs
             },
             "ways_seconds": sum(seconds for seconds, _ in self._recent),
             "ways": [

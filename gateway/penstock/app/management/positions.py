@@ -101,7 +101,9 @@ class Positions:
                 start = await listener.terms.committed(listener.back, label, start_text, stream)
             located = await listener.back.perform(Locate(stream, start))
             there = [
-                one for one in self._overview.listeners if _place(one.back, stream) == _place(listener.back, stream)
+                other_listener
+                for other_listener in self._overview.listeners
+                if _place(other_listener.back, stream) == _place(listener.back, stream)
             ]
             if located.offset is None and await _counted(there, listener.back, stream):
                 located = await listener.back.perform(Locate(stream, start))

@@ -45,7 +45,9 @@ class RecorderDirectory:
     async def captures(self) -> list[CaptureEntry]:
         """Return the captures, the newest first. Raises CommandFailed if no directory is configured."""
         running = self._traffic.running()
-        writing = {Path(one["file"]).name: one["id"] for one in running if one["file"] is not None}
+        writing = {
+            Path(recording["file"]).name: recording["id"] for recording in running if recording["file"] is not None
+        }
         return await trio.to_thread.run_sync(self._captures, writing)
 
     async def paths(self, *names: str) -> list[Path]:
@@ -66,7 +68,7 @@ class RecorderDirectory:
             except FileNotFoundError:  # deleted meanwhile, as too old
                 continue
             entries.append(CaptureEntry(name, about.st_size, about.st_mtime_ns // 1_000_000, writing.get(name)))
-        return sorted(entries, key=lambda one: (one.modified, one.name), reverse=True)
+        return sorted(entries, key=lambda entry: (entry.modified, entry.name), reverse=True)
 
     def _files(self) -> dict[str, Path]:
         """Return the captures by name. Links that lead out of the directory are left out."""

@@ -107,7 +107,10 @@ class Traffic:
 
     async def connections(self) -> list[dict[str, Any]]:
         """Return the open connections with what is known of each."""
-        numbers = {one.recording.sink: one.recording.id for one in self.recordings.running}
+        numbers = {
+            running_recording.recording.sink: running_recording.recording.id
+            for running_recording in self.recordings.running
+        }
         shown = []
         for turn, tap in enumerate(self._connections, 1):
             if not tap.over:
@@ -122,7 +125,7 @@ class Traffic:
 
     def running(self) -> list[dict[str, Any]]:
         """Return the running recordings with their status."""
-        return [_running(one) for one in self.recordings.running]
+        return [_running(running_recording) for running_recording in self.recordings.running]
 
     async def start(self, words: SelectionJson) -> dict[str, Any]:
         """Start a recording into files. Raises CannotStart, and OperationFailed: INVALID for unknown names or if no
@@ -222,7 +225,7 @@ def _running(running: RunningRecording) -> dict[str, Any]:
         "kind": running.kind,
         "since": recording.since_ns // 1_000_000,
         "selection": {
-            key: [str(one) if key == "peers" else one for one in getattr(asked, key)]
+            key: [str(value) if key == "peers" else value for value in getattr(asked, key)]
             for key in _SINGULAR.values()
             if getattr(asked, key)
         },

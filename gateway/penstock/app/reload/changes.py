@@ -67,9 +67,11 @@ def _by_name(value: Any) -> Any:
     """Return an array of tables as a dict by name; merge a table without a name into it. Return any other value as it
     is."""
     if not (
-        isinstance(value, list | tuple) and value and all(isinstance(one, dict) and "name" in one for one in value)
+        isinstance(value, list | tuple)
+        and value
+        and all(isinstance(entry, dict) and "name" in entry for entry in value)
     ):
         return value
-    nameless = [one for one in value if one["name"] is None]
-    named = {one["name"]: one for one in value if one["name"] is not None}
+    nameless = [entry for entry in value if entry["name"] is None]
+    named = {entry["name"]: entry for entry in value if entry["name"] is not None}
     return {**(nameless[0] if nameless else {}), **named}

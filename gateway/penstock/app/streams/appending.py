@@ -84,8 +84,8 @@ async def append_input(
         nursery.start_soon(send, session)
         try:
             while acknowledged := await session.receive():
-                for one in acknowledged:
-                    summary.add(one)
+                for appended in acknowledged:
+                    summary.add(appended)
         except OperationFailed as error:  # raised again outside of the nursery, which would wrap it in a group
             failure = error
             nursery.cancel_scope.cancel()

@@ -144,7 +144,8 @@ def _headers(said: list[_JsonHeader] | dict[str, str]) -> Headers:
     if isinstance(said, dict):
         return tuple(Header(name.encode(), value.encode()) for name, value in said.items())
     return tuple(
-        Header(_bytes("name", one.name, one.name_base64), _bytes("value", one.value, one.value_base64)) for one in said
+        Header(_bytes("name", header.name, header.name_base64), _bytes("value", header.value, header.value_base64))
+        for header in said
     )
 
 

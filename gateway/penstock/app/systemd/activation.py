@@ -78,7 +78,9 @@ def _listener_of(given: socket.socket, name: str, addresses: Mapping[str, Addres
 
 def _by_address(bound: Sequence[object], addresses: Mapping[str, Address]) -> str | None:
     host, port = bound[0], bound[1]
-    return next((label for label, one in addresses.items() if one.port == port and host in _numbers(one)), None)
+    return next(
+        (label for label, address in addresses.items() if address.port == port and host in _numbers(address)), None
+    )
 
 
 def _numbers(address: Address) -> set[object]:

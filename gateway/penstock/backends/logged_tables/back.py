@@ -463,7 +463,7 @@ class LoggedTables(Back):
             shared |= decision.shared
         if not together:
             return fresh, left
-        changes = [one for _, decision in together for one in decision.changes]
+        changes = [table_change for _, decision in together for table_change in decision.changes]
         position = await self._append([*changes, *(self._state.leftovers() if size < _TOGETHER_BYTES else ())])
         if position is None:
             return fresh, [*(change for change, _ in together), *left]

@@ -142,18 +142,18 @@ def end_of(scanned: Scanned) -> Mark:
     return Mark(0, *behind(scanned.timestamps[-1], scanned.places[-1]), 0)
 
 
-def join_scans(one: Scanned, other: Scanned) -> Scanned:
+def join_scans(first: Scanned, second: Scanned) -> Scanned:
     """Join two scans; the second must begin where the first ended."""
-    count = len(one.bodies)
+    count = len(first.bodies)
     return Scanned(
-        one.bodies + other.bodies,
-        {**one.headers, **{index + count: some for index, some in other.headers.items()}},
-        None if one.timestamps is None or other.timestamps is None else one.timestamps + other.timestamps,
-        None if one.places is None or other.places is None else one.places + other.places,
-        None if one.offsets is None or other.offsets is None else one.offsets[:-1] + other.offsets,
-        other.at_tail,
-        other.end,
-        one.inner | {index + count for index in other.inner},
+        first.bodies + second.bodies,
+        {**first.headers, **{index + count: some for index, some in second.headers.items()}},
+        None if first.timestamps is None or second.timestamps is None else first.timestamps + second.timestamps,
+        None if first.places is None or second.places is None else first.places + second.places,
+        None if first.offsets is None or second.offsets is None else first.offsets[:-1] + second.offsets,
+        second.at_tail,
+        second.end,
+        first.inner | {index + count for index in second.inner},
     )
 
 

@@ -31,35 +31,35 @@ def connections_command(management: str, token: str | None, as_lines: bool, clos
         said = [f"connection {closed} is closed"]
     else:
         connections = answered(management, token, "/connections")["connections"]
-        said = [*table([_HEADS, *(_row(one, time.time()) for one in connections)])]
+        said = [*table([_HEADS, *(_row(connection, time.time()) for connection in connections)])]
     if as_lines:
         print_json(*connections)
     else:
         print_lines(*said)
 
 
-def _row(one: dict[str, Any], now: float) -> Sequence[str]:
+def _row(connection: dict[str, Any], now: float) -> Sequence[str]:
     return (
-        str(one["connection"]),
-        one["name"],
-        one["protocol"] + (" (TLS)" if one["tls"] else ""),
-        one["client"],
-        one["server"],
-        _age(now - one["since"] / 1000),
-        size(one["client_bytes"]),
-        size(one["server_bytes"]),
-        ", ".join(_about(one)),
+        str(connection["connection"]),
+        connection["name"],
+        connection["protocol"] + (" (TLS)" if connection["tls"] else ""),
+        connection["client"],
+        connection["server"],
+        _age(now - connection["since"] / 1000),
+        size(connection["client_bytes"]),
+        size(connection["server_bytes"]),
+        ", ".join(_about(connection)),
     )
 
 
-def _about(one: dict[str, Any]) -> Iterator[str]:
+def _about(connection: dict[str, Any]) -> Iterator[str]:
     for what, key in (("stream", "streams"), ("route", "routes"), ("identity", "identities")):
-        names = one[key]
+        names = connection[key]
         if names:
             more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
             yield f"{what} {' '.join(map(printable, names[:_MOST_NAMES]))}{more}"
-    if one["recordings"]:
-        yield f"recorded by {' '.join(map(str, one['recordings']))}"
+    if connection["recordings"]:
+        yield f"recorded by {' '.join(map(str, connection['recordings']))}"
 
 
 def _age(seconds: float) -> str:

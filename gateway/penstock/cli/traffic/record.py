@@ -66,14 +66,16 @@ def recordings_command(management: str, token: str | None, as_lines: bool) -> No
 record_commands.add_command(recordings_command, "list")
 
 
-def _in_words(one: dict[str, Any]) -> Iterator[str]:
-    kind = "live" if one["kind"] == "live" else f"{one['files']} file{'s' if one['files'] != 1 else ''}"
-    yield f"recording {one['id']}: {one['state']} ({kind}), {in_words(one['selection'])}"
-    yield (
-        f"  {one['conversations']} connections, {one['dropped']} of them dropped; {one['bytes']} bytes written, "
-        f"{one['queue_bytes']} waiting"
+def _in_words(recording: dict[str, Any]) -> Iterator[str]:
+    kind = (
+        "live" if recording["kind"] == "live" else f"{recording['files']} file{'s' if recording['files'] != 1 else ''}"
     )
-    if one["file"] is not None:
-        yield f"  into {one['file']}"
-    if one["last_error"] is not None:
-        yield f"  last error: {one['last_error']}"
+    yield f"recording {recording['id']}: {recording['state']} ({kind}), {in_words(recording['selection'])}"
+    yield (
+        f"  {recording['conversations']} connections, {recording['dropped']} of them dropped; "
+        f"{recording['bytes']} bytes written, {recording['queue_bytes']} waiting"
+    )
+    if recording["file"] is not None:
+        yield f"  into {recording['file']}"
+    if recording["last_error"] is not None:
+        yield f"  last error: {recording['last_error']}"

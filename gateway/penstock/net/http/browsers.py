@@ -58,7 +58,7 @@ def foreign_host(request: Request, hosts: Collection[str] = ()) -> str | None:
     if _is_local(request.authority):
         return None
     host = host_of(request.authority)
-    if any(_matches(host, one.lower()) for one in hosts):
+    if any(_matches(host, allowed.lower()) for allowed in hosts):
         return None
     return f"the host {request.authority!r:.80} is not allowed here: use an address"
 

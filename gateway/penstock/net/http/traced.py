@@ -44,8 +44,10 @@ async def _handle_in_span(
 ) -> None:
     request = exchange.request
     said = {"http.request.method": request.method, "url.path": request.path[:200], **where}
-    with span(by, f"{request.method} {where.get('penstock.protocol', '')}", SpanKind.SERVER, said, parent) as one:
-        REQUEST.set(one)
+    with span(
+        by, f"{request.method} {where.get('penstock.protocol', '')}", SpanKind.SERVER, said, parent
+    ) as request_span:
+        REQUEST.set(request_span)
         await handle(exchange)
 
 

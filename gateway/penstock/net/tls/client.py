@@ -53,4 +53,4 @@ class ClientTls(Reloaded):
 
     def described(self) -> Iterator[tuple[str, Described]]:
         """Return the certificates of the client's own chain."""
-        yield from ((self._certificate or "", one) for one in self._shown)
+        yield from ((self._certificate or "", certificate) for certificate in self._shown)

@@ -60,7 +60,7 @@ def certificates_in(path: str) -> list[Described]:
     from cryptography import x509
 
     try:
-        return [_described(one) for one in x509.load_pem_x509_certificates(Path(path).read_bytes())]
+        return [_described(entry) for entry in x509.load_pem_x509_certificates(Path(path).read_bytes())]
     except (OSError, ValueError):
         return []
 
@@ -75,7 +75,10 @@ def revocation_lists_in(path: str) -> list[Described]:
     lists = [x509.load_pem_x509_crl(part[part.index(b"-----BEGIN X509 CRL-----") :] + end + b"\n") for part in parts]
     if not lists:
         raise ValueError("the file contains no revocation list")
-    return [Described(one.issuer.rfc4514_string(), one.next_update_utc, soon=LIST_ENDS_SOON) for one in lists]
+    return [
+        Described(revocations.issuer.rfc4514_string(), revocations.next_update_utc, soon=LIST_ENDS_SOON)
+        for revocations in lists
+    ]
 
 
 def _described(certificate: Certificate) -> Described:
@@ -93,7 +96,7 @@ def _host_names(certificate: Certificate) -> Iterator[str]:
             x509.SubjectAlternativeName
         ).value.get_values_for_type(x509.DNSName)
     except x509.ExtensionNotFound:
-        names = [str(one.value) for one in certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+        names = [str(entry.value) for entry in certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
     yield from (name.lower() for name in names)
 
 

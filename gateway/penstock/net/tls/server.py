@@ -103,7 +103,7 @@ class ServerTls(Reloaded):
             raise CannotStart(f"{self.owner}: cannot use {pair.files} for TLS: {reason}") from error
         if files.client_ca is not None:
             self._ask(context, files.client_ca)
-        described += [(pair.certificate, one) for one in certificates_in(pair.certificate)]
+        described += [(pair.certificate, certificate) for certificate in certificates_in(pair.certificate)]
         return context
 
     def _ask(self, context: ssl.SSLContext, authorities: str) -> None:
@@ -125,7 +125,7 @@ class ServerTls(Reloaded):
     def _of_authorities(self) -> Iterator[tuple[str, Described]]:
         files = self._files
         if files.client_ca is not None:
-            yield from ((files.client_ca, one) for one in certificates_in(files.client_ca))
+            yield from ((files.client_ca, certificate) for certificate in certificates_in(files.client_ca))
         if files.client_crl is not None:
             try:
                 lists = revocation_lists_in(files.client_crl)
@@ -133,7 +133,7 @@ class ServerTls(Reloaded):
                 raise CannotStart(
                     f"{self.owner}: cannot use the revocation lists in {files.client_crl}: {error}"
                 ) from error
-            yield from ((files.client_crl, one) for one in lists)
+            yield from ((files.client_crl, certificate) for certificate in lists)
 
     def described(self) -> Iterator[tuple[str, Described]]:
         """Return the server's own certificates, and the authorities and revocation lists that client certificates are

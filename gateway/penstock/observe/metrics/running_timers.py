@@ -54,5 +54,5 @@ def running_timer(family: Family[Count], *labels: str) -> RunningTimer:
 
 def running_samples() -> Iterator[Sample]:
     """Yield the seconds of all waits in progress; a `Source`."""
-    for (_, labels), (family, one) in _known.items():
-        yield Sample(family, labels, one.seconds)
+    for (_, labels), (family, timer) in _known.items():
+        yield Sample(family, labels, timer.seconds)

@@ -263,7 +263,7 @@ class Tap:
 
     def detach(self, sink: Sink) -> None:
         """Remove a sink."""
-        self.sinks = tuple(one for one in self.sinks if one is not sink)
+        self.sinks = tuple(other_sink for other_sink in self.sinks if other_sink is not sink)
         self._generations.pop(sink, None)
         self._begins.pop(sink, None)
 

@@ -109,7 +109,7 @@ class KafkaTopics:
         if first is None:
             if await self._exists(whole):
                 return {0: (whole, 0)}
-            return {one: (self._names.member(topic, one), 0) for one in range(await self.partitions(topic))}
+            return {number: (self._names.member(topic, number), 0) for number in range(await self.partitions(topic))}
         if first and first[0].name == whole.stream:
             return {0: (whole, first[0].created_at)}
         streams = {

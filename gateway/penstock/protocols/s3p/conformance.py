@@ -563,9 +563,11 @@ async def concurrent_appends(session: S3PTestSession) -> None:
     async with trio.open_nursery() as nursery:
         for _ in range(4):
             nursery.start_soon(append)
-    ordered = sorted(ids, key=lambda one: tuple(map(int, one.split(b"-"))))
+    ordered = sorted(ids, key=lambda record_id: tuple(map(int, record_id.split(b"-"))))
     require_equal(len(set(ids)), 40)
-    await line.ask(_command("READ", stream, "COUNT", "40"), _replied(*((one.decode(), b"x") for one in ordered)))
+    await line.ask(
+        _command("READ", stream, "COUNT", "40"), _replied(*((record_id.decode(), b"x") for record_id in ordered))
+    )
 
 
 # ---- READ ------------------------------------------------------------------------------------------------------------

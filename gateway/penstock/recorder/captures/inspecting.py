@@ -98,8 +98,8 @@ class Inspector:
             return None
         kept = list(self._requests.get((message.conversation, message.exchange), ()))
         if message.answers is not None:
-            kept = [one for one in kept if one.message.end_ns == message.end_ns - message.answers]
-        same = [one for one in kept if one.message.layer == message.layer]
+            kept = [candidate for candidate in kept if candidate.message.end_ns == message.end_ns - message.answers]
+        same = [candidate for candidate in kept if candidate.message.layer == message.layer]
         return (same or kept)[-1] if kept else None
 
 

@@ -31,9 +31,11 @@ def compare_records(state: MirroredStream, primary: Sequence[Record], secondary:
     secondary_hash = primary_hash if same else chain(before[1], secondary, state.timestamps)
     if of_primary != of_secondary:
         reordered = Counter(of_primary) == Counter(of_secondary)
-        for one, other, ours, theirs in zip(of_primary, of_secondary, primary, secondary, strict=True):
-            if one != other:
-                cause = "order" if reordered else _cause(one, other)
+        for primary_form, secondary_form, ours, theirs in zip(
+            of_primary, of_secondary, primary, secondary, strict=True
+        ):
+            if primary_form != secondary_form:
+                cause = "order" if reordered else _cause(primary_form, secondary_form)
                 state = state.with_difference(MirrorDifference(cause, ours.seq_num, theirs.seq_num))
     return replace(
         state,
@@ -50,6 +52,10 @@ def _said(record: Record, timestamps: bool) -> _Said:
     return record.body, tuple(record.headers), record.timestamp if timestamps else 0
 
 
-def _cause(one: _Said, other: _Said) -> str:
-    differing = (name for name, a, b in zip(("body", "headers", "timestamp"), one, other, strict=True) if a != b)
+def _cause(primary_form: _Said, secondary_form: _Said) -> str:
+    differing = (
+        name
+        for name, a, b in zip(("body", "headers", "timestamp"), primary_form, secondary_form, strict=True)
+        if a != b
+    )
     return next(differing)

@@ -53,9 +53,9 @@ def differences(
     """Yield the differences of aligned sequences. Records that moved are known only at the end, so the order is not
     that of the streams; sort by `RecordRow.ordinal`."""
     alone = _Alone()
-    for one in aligned:
-        if isinstance(one, Gap):
-            yield from alone.add(one, b.first)
+    for aligned_part in aligned:
+        if isinstance(aligned_part, Gap):
+            yield from alone.add(aligned_part, b.first)
     yield from alone.moved()
     yield from _told(alone, table, a, b)
 
@@ -138,7 +138,7 @@ def _rest(first: RecordRow, second: RecordRow) -> tuple[str, ...]:
     ours, theirs = (
         literal_eval(row.digest[len(row.body) + len(row.headers) :].decode() or "[]") for row in (first, second)
     )
-    return tuple(name for (name, one), (_, other) in zip(ours, theirs, strict=True) if one != other)
+    return tuple(name for (name, value_a), (_, value_b) in zip(ours, theirs, strict=True) if value_a != value_b)
 
 
 def _altered(gap: Gap) -> Iterator[RecordDifference]:

@@ -136,14 +136,14 @@ class AnswerBook:
             conversation = event.conversation
             if conversation.protocol == MANAGEMENT:
                 continue
-            one = loading.setdefault(conversation, _Loading())
-            self._take(one, event, test)
+            conversation_state = loading.setdefault(conversation, _Loading())
+            self._take(conversation_state, event, test)
             if isinstance(event, Closed):
-                one.closed.add(event.sender)
-                if event.reset or len(one.closed) == len(Sender):
-                    self.unplayable += one.reader is None
+                conversation_state.closed.add(event.sender)
+                if event.reset or len(conversation_state.closed) == len(Sender):
+                    self.unplayable += conversation_state.reader is None
                     del loading[conversation]
-        self.unplayable += sum(one.reader is None for one in loading.values())
+        self.unplayable += sum(conversation_state.reader is None for conversation_state in loading.values())
         self._rows.execute("COMMIT")
 
     def _take(self, loading: _Loading, event: CaptureEvent, test: str) -> None:

@@ -78,7 +78,9 @@ class Origins:
         return sorted(str(self._directory(test)) for test in self._watches) if self._directory else []
 
     def _made(self, protocol: str, watch: Watch) -> Upstream:
-        server = next((one for one in self._servers if one.kind.protocol == protocol), self._servers[0])
+        server = next(
+            (candidate for candidate in self._servers if candidate.kind.protocol == protocol), self._servers[0]
+        )
         direct = server.kind.protocol == protocol
 
         async def dial(_host: str, _port: int) -> trio.abc.Stream:

@@ -174,7 +174,10 @@ class ReplaySummary(msgspec.Struct):
         if len(self.conversations) < MOST_KEPT:
             self.conversations.append(report)
         elif not report.same:
-            place = next((place for place, one in enumerate(self.conversations) if one.same), None)
+            place = next(
+                (place for place, conversation_report in enumerate(self.conversations) if conversation_report.same),
+                None,
+            )
             if place is not None:
                 self.conversations[place] = report
 

@@ -91,7 +91,7 @@ class ServerRequests:
 
     def close(self) -> None:
         """Close all connections, including those in use."""
-        for connection in [*self._lent, *(one for some in self._idle.values() for one in some)]:
+        for connection in [*self._lent, *(idle_connection for some in self._idle.values() for idle_connection in some)]:
             connection.close()
         self._idle.clear()
         self._lent.clear()

@@ -58,10 +58,10 @@ class S2StreamClient(StreamClient):
             except OperationFailed as error:
                 message = f"no stream's name begins with {prefix!r}: {error.failure.message}"
                 raise fail(FailureCode.INVALID, message) from None
-        for one in [basin] if slash else list(self._basins(basin)):
-            for stream in self._pages(_STREAMS, one, name, decode_remote_stream_page):
+        for basin_name in [basin] if slash else list(self._basins(basin)):
+            for stream in self._pages(_STREAMS, basin_name, name, decode_remote_stream_page):
                 if stream.deleted_at is None:
-                    yield f"{one}/{stream.name}"
+                    yield f"{basin_name}/{stream.name}"
 
     def _basins(self, prefix: str) -> Iterator[str]:
         for basin in self._pages(_BASINS, None, prefix, decode_remote_basin_page):

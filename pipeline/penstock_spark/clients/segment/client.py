@@ -52,9 +52,9 @@ class SegmentStreamClient(StreamClient):
             raise fail(FailureCode.NOT_IMPLEMENTED, message)
         scope, slash, name = prefix.partition("/")
         stream = name.partition("/")[0]
-        for one in [scope] if slash else sorted(_public(controller.scopes(), scope)):
-            for stream_name in sorted(_public(controller.streams(one), stream)):
-                yield from (each for each in _segments(controller, one, stream_name) if each.startswith(prefix))
+        for scope_name in [scope] if slash else sorted(_public(controller.scopes(), scope)):
+            for stream_name in sorted(_public(controller.streams(scope_name), stream)):
+                yield from (each for each in _segments(controller, scope_name, stream_name) if each.startswith(prefix))
 
     def require(self, stream: str) -> None:
         """See `StreamClient`: reads make no streams here."""

@@ -43,7 +43,8 @@ def recording_tools(traffic: Traffic, controls: Controls) -> list[Tool[Any]]:
     async def recordings(arguments: RecordingsArguments, _may_change: bool) -> RecordingsResult:
         pager = Pager(arguments.cursor, arguments.limit)
         pager.take_all(
-            {"name": one.name, "bytes": one.bytes, "recording": one.recording} for one in await directory.captures()
+            {"name": entry.name, "bytes": entry.bytes, "recording": entry.recording}
+            for entry in await directory.captures()
         )
         listed = msgspec.convert(pager.items, list[RecordingFile])
         return RecordingsResult(recordings=listed, next_cursor=pager.next_cursor)
@@ -313,5 +314,5 @@ async def _replay(directory: RecorderDirectory, arguments: ReplayArguments) -> R
     environment = {} if arguments.token is None else {"PENSTOCK_TOKEN": arguments.token}
     report = await object_of(["replay", *options, "--", *map(str, paths)], arguments.seconds, environment)
     pager = Pager(None, _MOST_CONVERSATIONS)
-    pager.take_all(sorted(report.pop("conversations"), key=lambda one: not one["different"]))
+    pager.take_all(sorted(report.pop("conversations"), key=lambda conversation: not conversation["different"]))
     return ReplayResult(**report, conversations=pager.items)

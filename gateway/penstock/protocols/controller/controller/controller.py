@@ -106,7 +106,7 @@ class Queries:
         if segment_id in gone:
             gone = set()
         return [
-            (heir, [one for one in followed if one.id not in gone])
+            (heir, [predecessor for predecessor in followed if predecessor.id not in gone])
             for segment in record.segments
             if segment.id == segment_id
             for heir, followed in followers(record.segments, segment)

@@ -196,4 +196,7 @@ def _partitions(table: KeyValueTable) -> tuple[Segment, ...]:
 
 
 def _segments(scope: str, name: str, table: KeyValueTable) -> Iterable[SegmentName]:
-    return [SegmentName(scope, name + KEY_VALUE_TABLE_SUFFIX, one.number, one.epoch) for one in _partitions(table)]
+    return [
+        SegmentName(scope, name + KEY_VALUE_TABLE_SUFFIX, partition.number, partition.epoch)
+        for partition in _partitions(table)
+    ]

@@ -242,7 +242,7 @@ class Transactions:
         if entry is None or entry.value.state is not TransactionState.COMMITTING:
             return False
         of_before = [segment for segment in stream.record.segments if segment.id in entry.value.segments]
-        if all(covering(stream.current, one.keys) for one in of_before):
+        if all(covering(stream.current, stream_segment.keys) for stream_segment in of_before):
             return False
         return any(
             [
@@ -291,7 +291,7 @@ class Transactions:
         if entry.value.state is TransactionState.ABORTING:
             first = FirstSegment(entry.value.first)
             names = [first.stored(SegmentName.of_id(scope, name, segment)) for segment in entry.value.segments]
-            ours = [replace(one, suffix=_suffix(transaction)) for one in names]
+            ours = [replace(segment_name, suffix=_suffix(transaction)) for segment_name in names]
             await at_once(self._catalog.segments.delete, ours)
         end = _ENDS[entry.value.state]
         await self._table.add(done, Completed(end, self._clock()))
@@ -343,13 +343,15 @@ class Transactions:
             await self._append(stream, transaction, waiting)
             return
         ranges, failed = [segment.keys for segment in stream.current], None
-        of_before = [stream.segment(one).keys for one in record.segments]
+        of_before = [stream.segment(segment_id).keys for segment_id in record.segments]
         stream = await self._scaling.replace(stream, [segment.id for segment in stream.current], of_before)
-        for one in await self._to_commit(stream, record.segments):
+        for segment_id in await self._to_commit(stream, record.segments):
             try:
-                await self._append(stream, one, await self._waiting(stream, one, record))
+                await self._append(stream, segment_id, await self._waiting(stream, segment_id, record))
             except OperationFailed as error:
-                failed = error if one == transaction else failed  # others fail when they are committed themselves
+                failed = (
+                    error if segment_id == transaction else failed
+                )  # others fail when they are committed themselves
         await self._scaling.replace(stream, [segment.id for segment in stream.current], ranges)
         if failed is not None:
             raise failed

@@ -142,7 +142,7 @@ class WriterTimes:
             before = [last.cut] if known >= last.cut.keys() and last.cut else []
             cut = greatest(stream.record.segments, [*(mark.cut for mark in active), *before])
             lowest, highest = min(mark.time for mark in active), max(mark.time for mark in active)
-            data = _spell(lowest, highest, [(stream.segment(one), offset) for one, offset in cut.items()])
+            data = _spell(lowest, highest, [(stream.segment(segment_id), offset) for segment_id, offset in cut.items()])
             marks = await self._catalog.find(stream.scope, MARK_PREFIX + stream.name)
             await self._catalog.segments.append(marks.name_of(marks.current[0]), join_events([data]))
             now = Watermarks((*last.times, lowest)[-WINDOW - 1 :], cut, last.narrowed)

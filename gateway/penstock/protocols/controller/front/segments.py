@@ -54,7 +54,9 @@ async def _following(call: CallContext, request: pb.SegmentId) -> pb.SuccessorRe
     successors = await call.controller.queries.following(stream.scope, stream.stream, request.segmentId)
     return pb.SuccessorResponse(
         segments=[
-            pb.SuccessorResponse.SegmentEntry(segment=segment_range(stream, segment), value=[one.id for one in old])
+            pb.SuccessorResponse.SegmentEntry(
+                segment=segment_range(stream, segment), value=[predecessor.id for predecessor in old]
+            )
             for segment, old in successors
         ],
         delegationToken=call.delegation_token(stream),

@@ -173,8 +173,8 @@ class DurableNative(Native):
     async def _known_left(self, stream: ServerStream, start: int) -> Sequence[KnownOffset]:
         """Return the known offsets beyond a position that are left, in order."""
         known_offsets = stream.offsets.behind(stream.offsets.before(start).position)
-        for index, one in enumerate(known_offsets):
-            probe = self._cursor(stream, one)
+        for index, known_offset in enumerate(known_offsets):
+            probe = self._cursor(stream, known_offset)
             try:
                 await probe.take(1, 1, 0.0)
             except OperationFailed as error:

@@ -72,8 +72,8 @@ class DurableWriter(GroupingWriter[bytes, NativeAck]):
         producer = None if self._settings.delivery is Delivery.AT_LEAST_ONCE else self._producer
         await self._requests.append(self._stream, AppendRequest(self._content_type, False, producer, None), body)
         self._producer = replace(self._producer, seq=self._producer.seq + 1)
-        for one in appends:
-            one.result = NativeAck(len(one.append.bodies))
+        for pending_append in appends:
+            pending_append.result = NativeAck(len(pending_append.append.bodies))
 
     def begin_again(self) -> None:
         """Begin a new epoch: the server refuses what might still arrive of the old one."""

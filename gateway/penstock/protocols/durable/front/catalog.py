@@ -375,7 +375,9 @@ class DurableCatalog:
     async def sweep(self) -> None:
         """Delete the streams that have expired."""
         now = self._clock()
-        entries = [one async for one in self._table.each(_STREAMS) if one[1].state == "live" and one[1].expired(now)]
+        entries = [
+            entry async for entry in self._table.each(_STREAMS) if entry[1].state == "live" and entry[1].expired(now)
+        ]
         for name, meta in entries:
             basin, _, stream = (meta.asked or name).partition("/")
             ref = StreamRef(basin, stream)

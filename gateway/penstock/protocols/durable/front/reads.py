@@ -100,7 +100,7 @@ class Reads:
         tag = f'"{stream.info.incarnation or "0"}:{start}:{content.next_seq}{end}"'
         kept_by = "public" if self._settings.shared else "private"
         headers += [("etag", tag), ("cache-control", f"{kept_by}, max-age=60, stale-while-revalidate=300")]
-        if tag in {one.removeprefix("W/") for one in seen} or "*" in seen:
+        if tag in {etag.removeprefix("W/") for etag in seen} or "*" in seen:
             return ReadAnswer(304, headers)
         headers.insert(0, ("content-type", stream.meta.content_type))
         refetch = partial(self._joined_again, stream, start, content.extents) if content.extents else None

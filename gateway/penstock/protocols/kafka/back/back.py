@@ -94,9 +94,9 @@ class KafkaAppendSession(GroupingSession[Appended], AppendSession):
         if not self._results:
             self._results = await super().receive()
         if self._identified:
-            for index, one in enumerate(self._results):
-                if one.last_id is None:
-                    self._results[index] = replace(one, last_id=await self._id_of(one.end))
+            for index, result in enumerate(self._results):
+                if result.last_id is None:
+                    self._results[index] = replace(result, last_id=await self._id_of(result.end))
         results, self._results = self._results, []
         return results
 
@@ -183,7 +183,11 @@ class KafkaBack(Back):
                     by_arrival=config.timestamping_mode is TimestampingMode.ARRIVAL,
                 ),
             )
-            idle = (one for one, writer in self._writers.items() if not writer.busy and one != partition)
+            idle = (
+                other_partition
+                for other_partition, writer in self._writers.items()
+                if not writer.busy and other_partition != partition
+            )
             if len(self._writers) > self._settings.known_streams and (oldest := next(idle, None)) is not None:
                 del self._writers[oldest]
         self._writers.move_to_end(partition)

@@ -117,7 +117,9 @@ class Brokers:
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         candidates = dict.fromkeys([*self._nodes.values(), *self._first])
-        for pool in sorted(candidates, key=lambda one: one.upstream.breaker.state is not BreakerState.CLOSED):
+        for pool in sorted(
+            candidates, key=lambda candidate: candidate.upstream.breaker.state is not BreakerState.CLOSED
+        ):
             try:
                 async with pool.use() as connection:
                     metadata = await connection.call(request, MetadataResponse, self.request_seconds)
@@ -226,7 +228,11 @@ class Brokers:
     async def leader(self, partition: TopicPartition) -> KafkaPool:
         """Return the connections to a partition's leader. Raises HOT_SERVER if there is none, STREAM_NOT_FOUND."""
         topic = await self.topic(partition.topic)
-        leaders = [one.leader_id for one in topic.partitions if one.partition_index == partition.partition]
+        leaders = [
+            topic_partition.leader_id
+            for topic_partition in topic.partitions
+            if topic_partition.partition_index == partition.partition
+        ]
         pool = self._nodes.get(leaders[0]) if leaders else None
         if pool is None:
             self.forget(partition.topic)

@@ -184,7 +184,7 @@ class ClusterTopics:
             request = DescribeConfigsRequest(resources=[resource])
             result = (await self._brokers.ask_controller(request, DescribeConfigsResponse)).results[0]
             self._brokers.check(partition, result.error_code, result.error_message)
-            return {one.name: one.value for one in result.configs}
+            return {setting.name: setting.value for setting in result.configs}
 
         return await self._brokers.retrying(attempt)
 

@@ -165,9 +165,11 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
         if self._last is None:
             self._last = await self._positions.newest(self.partition)
         last, stamps = self._last, []
-        for one in appends:
-            for given in one.append.timestamps or [None] * len(one.append.bodies):
-                last = max(last, now if given is None else given if one.append.event_times else min(given, now))
+        for pending_append in appends:
+            for given in pending_append.append.timestamps or [None] * len(pending_append.append.bodies):
+                last = max(
+                    last, now if given is None else given if pending_append.append.event_times else min(given, now)
+                )
                 stamps.append(last)
         return stamps
 
@@ -185,10 +187,10 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
         values: list[bytes | None] = []
         headers: dict[int, KafkaHeaders] = {}
         times: list[int] = []
-        for one in appends:
-            part = one.part or to_produced(one.append.bodies, one.append.headers)
+        for pending_append in appends:
+            part = pending_append.part or to_produced(pending_append.append.bodies, pending_append.append.headers)
             stamps = timestamps[len(times) : len(times) + len(part.values)]
-            times += _create_times(one.append, stamps, part.event_times)
+            times += _create_times(pending_append.append, stamps, part.event_times)
             headers.update((len(values) + index, some) for index, some in part.headers.items())
             keys += part.keys
             values += part.values

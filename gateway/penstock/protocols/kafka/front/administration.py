@@ -183,7 +183,9 @@ class AdministrationHandlers:
         if topic.assignments is not None:
             nodes = [broker.node_id for broker in call.list_brokers()]
             brokers = [assignment.broker_ids async for assignment in call.each(topic.assignments)]
-            if len(brokers) != topic.count - count or any(len(one) != 1 or one[0] not in nodes for one in brokers):
+            if len(brokers) != topic.count - count or any(
+                len(replicas) != 1 or replicas[0] not in nodes for replicas in brokers
+            ):
                 reason = f"each new partition has one replica, on one of {nodes}"
                 raise KafkaRefusal(KafkaError.INVALID_REPLICA_ASSIGNMENT, reason)
         config = await self._topics.on(topic.name, 0, lambda stream: self._back.perform(GetStreamConfig(stream)))
@@ -197,7 +199,7 @@ class AdministrationHandlers:
 
     async def _delete(self, request: DeleteTopicsRequest, call: KafkaCall) -> DeleteTopicsResponse:
         wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-        return DeleteTopicsResponse(responses=[await self._deleted(one, call) async for one in call.each(wanted)])
+        return DeleteTopicsResponse(responses=[await self._deleted(topic, call) async for topic in call.each(wanted)])
 
     async def _deleted(self, topic: DeleteTopicState, call: KafkaCall) -> DeletedTopic:
         outcome = DeletedTopic(name=topic.name, topic_id=topic.topic_id)

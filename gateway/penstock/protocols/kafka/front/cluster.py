@@ -81,7 +81,9 @@ class ClusterHandlers:
         else:
             creates = request.allow_auto_topic_creation
             topics = [await self._asked(topic, call, creates=creates) async for topic in call.each(request.topics)]
-        brokers = [MetadataBroker(node_id=node, host=one.host, port=one.port) for node, one in call.list_brokers()]
+        brokers = [
+            MetadataBroker(node_id=node, host=broker.host, port=broker.port) for node, broker in call.list_brokers()
+        ]
         return MetadataResponse(brokers=brokers, cluster_id=CLUSTER_ID, controller_id=call.leader_id, topics=topics)
 
     async def _asked(self, topic: MetadataRequestTopic, call: KafkaCall, *, creates: bool) -> MetadataTopic:
@@ -141,7 +143,9 @@ class ClusterHandlers:
             return DescribeClusterResponse(
                 error_code=KafkaError.INVALID_REQUEST, error_message=reason, cluster_id=CLUSTER_ID, brokers=[]
             )
-        brokers = [ClusterBroker(broker_id=node, host=one.host, port=one.port) for node, one in call.list_brokers()]
+        brokers = [
+            ClusterBroker(broker_id=node, host=broker.host, port=broker.port) for node, broker in call.list_brokers()
+        ]
         return DescribeClusterResponse(cluster_id=CLUSTER_ID, controller_id=call.leader_id, brokers=brokers)
 
 

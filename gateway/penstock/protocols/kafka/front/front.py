@@ -269,7 +269,7 @@ class KafkaFront:
         """Return all gateways. Those that listen at all addresses of their machine, and advertise none, are left
         out."""
         others = () if self._lease is None else map(Address.parse, self._lease.others())
-        brokers = {own, *(_broker(one) for one in others if one == one.to_connect)}
+        brokers = {own, *(_broker(gateway) for gateway in others if gateway == gateway.to_connect)}
         return sorted(brokers if leader is None else brokers | {leader})
 
 

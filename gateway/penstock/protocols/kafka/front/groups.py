@@ -90,13 +90,13 @@ class GroupHandlers:
         coordinators = [self._found(key, request.key_type, call) async for key in call.each(keys)]
         if call.version >= 4:
             return FindCoordinatorResponse(coordinators=coordinators)
-        [one] = coordinators
+        [coordinator] = coordinators
         return FindCoordinatorResponse(
-            error_code=one.error_code,
-            error_message=one.error_message,
-            node_id=one.node_id,
-            host=one.host,
-            port=one.port,
+            error_code=coordinator.error_code,
+            error_message=coordinator.error_message,
+            node_id=coordinator.node_id,
+            host=coordinator.host,
+            port=coordinator.port,
         )
 
     def _found(self, key: str, kind: int, call: KafkaCall) -> CoordinatorAddress:

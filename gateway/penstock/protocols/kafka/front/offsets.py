@@ -303,9 +303,11 @@ class OffsetHandlers:
             call.refused(failed.failure)
             return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
         fetched_group.topics = [topic for topic in fetched_group.topics if topic.topic_id != NO_UUID]
-        for one, error in unknown:
-            partitions = [FetchedOffset(partition_index=number, error_code=error) for number in one.partition_indexes]
-            fetched_group.topics.append(FetchedTopic(topic_id=one.topic_id, partitions=partitions))
+        for unknown_topic, error in unknown:
+            partitions = [
+                FetchedOffset(partition_index=number, error_code=error) for number in unknown_topic.partition_indexes
+            ]
+            fetched_group.topics.append(FetchedTopic(topic_id=unknown_topic.topic_id, partitions=partitions))
         return fetched_group
 
     async def _id_of(self, topic: str) -> bytes:

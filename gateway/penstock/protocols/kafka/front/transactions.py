@@ -121,7 +121,7 @@ class TransactionHandlers:
         offsets, errors = await self._offsets.checked(refusal, request.topics, call)
         if offsets:
             errors |= self._groups.offset_errors(member, offsets)
-            kept = {one: offset for one, offset in offsets.items() if not errors[one]}
+            kept = {partition: offset for partition, offset in offsets.items() if not errors[partition]}
             if kept:
                 error = await self._transactions.commit_offsets(_producer(request), member.group, kept)
                 errors |= dict.fromkeys(kept, _spelled(error, call))

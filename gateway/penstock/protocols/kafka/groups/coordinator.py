@@ -157,17 +157,17 @@ class GroupCoordinator:
         """Remove members from a group; return an error for each."""
         group = self._groups.get(group_id)
         errors = []
-        for one in leaving:
-            if group is not None and one.member in group.pending:
-                self._forget_pending(group, one.member)
+        for leaver in leaving:
+            if group is not None and leaver.member in group.pending:
+                self._forget_pending(group, leaver.member)
                 errors.append(KafkaError.NONE)
                 continue
-            if group is not None and one.instance is not None and not one.member:
-                one = LeavingMember(group.static.get(one.instance, ""), one.instance)
-            error = _refused(group, one.member, one.instance)
+            if group is not None and leaver.instance is not None and not leaver.member:
+                leaver = LeavingMember(group.static.get(leaver.instance, ""), leaver.instance)
+            error = _refused(group, leaver.member, leaver.instance)
             errors.append(error)
             if error is KafkaError.NONE and group is not None:
-                self._remove(group, one.member, now)
+                self._remove(group, leaver.member, now)
         if group is not None:
             self._complete_if_joined(group, now)
         return errors

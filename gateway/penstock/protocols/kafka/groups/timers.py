@@ -61,7 +61,7 @@ class KeyedTimers(Generic[K]):
     def _push(self, key: K, when: float) -> None:
         if len(self._heap) > 2 * len(self._due) + _SPARE:
             self._queued = dict(self._due)
-            self._heap = sorted((due, next(self._serials), one) for one, due in self._due.items())
+            self._heap = sorted((due, next(self._serials), timer) for timer, due in self._due.items())
             return
         self._queued[key] = when
         heappush(self._heap, (when, next(self._serials), key))

@@ -98,7 +98,9 @@ class TransactionService:
     async def _load(self) -> None:
         while True:
             try:
-                self._producers = {name: ProducerState(one) async for name, one in self._table.each(_TRANSACTIONS)}
+                self._producers = {
+                    name: ProducerState(record) async for name, record in self._table.each(_TRANSACTIONS)
+                }
                 for producer in self._producers.values():
                     if producer.record.state is _S.ONGOING:
                         await self._restore(producer)
@@ -261,7 +263,7 @@ class TransactionService:
             record = producer.record
             if record.state is not _S.ONGOING or group not in record.groups:
                 return KafkaError.CONCURRENT_TRANSACTIONS if record.state.prepared else KafkaError.INVALID_TXN_STATE
-            pending = {(one.group, one.of): one for one in record.offsets}
+            pending = {(pending_offset.group, pending_offset.of): pending_offset for pending_offset in record.offsets}
             pending |= {(group, of): PendingOffset(group, *of, offset) for of, offset in offsets.items()}
             return await self._save(who.transactional_id, producer, offsets=tuple(pending.values()))
 
@@ -320,7 +322,9 @@ class TransactionService:
             fenced = error is KafkaError.PRODUCER_FENCED
             raise KafkaRefusal(KafkaError.INVALID_PRODUCER_EPOCH if fenced else error, "the producer is not known")
         producer = self._producers[transactional_id]
-        added = any((one.topic, one.partition) == partition for one in producer.record.partitions)
+        added = any(
+            (txn_partition.topic, txn_partition.partition) == partition for txn_partition in producer.record.partitions
+        )
         if producer.record.state is not _S.ONGOING or producer.ending or not added:
             raise KafkaRefusal(KafkaError.INVALID_TXN_STATE, "the partition is not in an open transaction")
         if producer.size + len(data) > self._limits().max_bytes:

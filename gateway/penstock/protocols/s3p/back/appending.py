@@ -277,7 +277,7 @@ class S3PAppendSession(NativeAppendSession):
             self._acked.append(ack)
             if not command_part.last:
                 return
-            ack = NativeAck(sum(one.count for one in self._acked), last, parts=tuple(self._acked))
+            ack = NativeAck(sum(ack_part.count for ack_part in self._acked), last, parts=tuple(self._acked))
             self._acked = []
         self._acks.append(ack)
         self._changed.unpark_all()

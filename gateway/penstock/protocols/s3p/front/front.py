@@ -342,7 +342,7 @@ class _Connection:
         if isinstance(pending[0], Failure):
             return [pending[0]]
         self._quota.admit()
-        together = list(takewhile(lambda one: isinstance(one, Append), pending))
+        together = list(takewhile(lambda operation: isinstance(operation, Append), pending))
         return await append_some(self._back, cast("list[Append]", together))
 
     def _append_operation(self, command: AppendRecords) -> Append | Failure:

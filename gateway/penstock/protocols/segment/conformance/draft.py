@@ -300,9 +300,9 @@ async def several_connection_ids(session: SegmentTestSession) -> None:
     line, segment, connection = await _appending(session)
     other = uuid4()
     await _set_up(line, segment, other)
-    for one in (connection, other):
-        await line.send(*_block(one, 0, _BODIES))
-        await _acknowledged(line, one, len(_STORED))
+    for connection_id in (connection, other):
+        await line.send(*_block(connection_id, 0, _BODIES))
+        await _acknowledged(line, connection_id, len(_STORED))
     await _holds(line, segment, _STORED * 2)
 
 

@@ -587,15 +587,15 @@ async def appends_in_flight(session: SegmentTestSession) -> None:
 @_CASES.case("1.4")
 async def several_writers(session: SegmentTestSession) -> None:
     """Writers of several segments share a connection."""
-    line, one = await session.segment()
-    other = session.name()
-    await line.ask(SegmentCreated, CreateSegment(line.request, other, 0, 0))
-    writers = [await line.writer(one), await line.writer(other)]
+    line, first_segment = await session.segment()
+    second_segment = session.name()
+    await line.ask(SegmentCreated, CreateSegment(line.request, second_segment, 0, 0))
+    writers = [await line.writer(first_segment), await line.writer(second_segment)]
     for number in (1, 2):
         for writer in writers:
             reply = await line.append(writer, number, b"%d" % number)
             require_equal((reply.writer_id, reply.event_number), (writer, number))
-    for segment in (one, other):
+    for segment in (first_segment, second_segment):
         await line.holds(segment, join_events([b"1", b"2"]))
 
 
