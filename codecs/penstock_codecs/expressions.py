@@ -75,8 +75,8 @@ def compile_expression(pattern: AnyStr) -> re.Pattern[AnyStr]:
     except _Lacking as lacking:
         reason = f"{lacking} cannot be matched in linear time"
     except re2.error as error:
-        said = error.args[0] if error.args else ""
-        reason = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+        message = error.args[0] if error.args else ""
+        reason = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
     raise ValueError(f"{shown} is a regular expression that this gateway does not accept: {reason}")
 
 

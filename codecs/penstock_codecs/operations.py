@@ -180,7 +180,7 @@ def restamped_records(timestamps: Sequence[int | None] | None, appended: Appende
     if timestamps is None or appended.restamped is not None:
         return appended.restamped or 0
     ends = (timestamps[0], appended.start.timestamp), (timestamps[-1], appended.end.timestamp)
-    return len(timestamps) if any(given not in (None, stored) for given, stored in ends) else 0
+    return len(timestamps) if any(requested not in (None, stored) for requested, stored in ends) else 0
 
 
 class Read(Struct, frozen=True):

@@ -66,8 +66,8 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def over(self, base: StreamConfig) -> StreamConfig:
         """Return this layer on top of `base`: values set here win."""
-        said = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
-        return msgspec.structs.replace(base, **said)
+        changes = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(base, **changes)
 
     def resolve(self, basin_default: StreamConfig | None = None) -> StreamConfig:
         """Return this layer over the basin's default over the built-in default: no field is None."""

@@ -21,12 +21,12 @@ class WrongSchema(ValueError):
         return WrongSchema, (self.where, self.faults)
 
 
-def check_columns(where: str, table: StructType, asked: StructType) -> None:
-    """Raise WrongSchema unless `asked` is a selection of the table's columns, by name and type. Nullability does not
-    matter."""
+def check_columns(where: str, table: StructType, requested: StructType) -> None:
+    """Raise WrongSchema unless `requested` is a selection of the table's columns, by name and type. Nullability does
+    not matter."""
     ours = {field.name: field.dataType for field in table}
     faults, seen = [], set()
-    for field in asked:
+    for field in requested:
         name = field.name.lower()
         if name not in ours:
             faults.append(f"{field.name}: no such column; expected one of {', '.join(ours)}")
@@ -41,13 +41,13 @@ def check_columns(where: str, table: StructType, asked: StructType) -> None:
         raise WrongSchema(where, faults)
 
 
-def _same(asked: DataType, ours: DataType) -> bool:
-    if isinstance(asked, ArrayType) and isinstance(ours, ArrayType):
-        return _same(asked.elementType, ours.elementType)
-    if isinstance(asked, MapType) and isinstance(ours, MapType):
-        return _same(asked.keyType, ours.keyType) and _same(asked.valueType, ours.valueType)
-    if isinstance(asked, StructType) and isinstance(ours, StructType):
-        return asked.names == ours.names and all(
-            _same(field.dataType, own_field.dataType) for field, own_field in zip(asked, ours, strict=True)
+def _same(requested: DataType, ours: DataType) -> bool:
+    if isinstance(requested, ArrayType) and isinstance(ours, ArrayType):
+        return _same(requested.elementType, ours.elementType)
+    if isinstance(requested, MapType) and isinstance(ours, MapType):
+        return _same(requested.keyType, ours.keyType) and _same(requested.valueType, ours.valueType)
+    if isinstance(requested, StructType) and isinstance(ours, StructType):
+        return requested.names == ours.names and all(
+            _same(field.dataType, own_field.dataType) for field, own_field in zip(requested, ours, strict=True)
         )
-    return type(asked) is type(ours)
+    return type(requested) is type(ours)

@@ -116,7 +116,7 @@ def differences(
     names = []
     for name in FIELDS:
         ours, theirs = getattr(first, name), getattr(second, name)
-        said = name in _ALWAYS or (ours is not None and theirs is not None)
-        if said and ours != theirs and name not in ignore:
+        is_comparable = name in _ALWAYS or (ours is not None and theirs is not None)
+        if is_comparable and ours != theirs and name not in ignore:
             names.append(name)
     return tuple(names)

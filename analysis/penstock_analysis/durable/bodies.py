@@ -75,8 +75,8 @@ class BatchBody(_Body):
             self._understand(b"", end)
 
     def _understand(self, content: bytes, span: TimedRange) -> None:
-        exchange, asked = self._exchange, self._exchange.subject
-        assert isinstance(asked, Asked)
+        exchange, subject = self._exchange, self._exchange.subject
+        assert isinstance(subject, Asked)
         kind = header(exchange.response_headers, "content-type")
         records = read_body(kind, content, answer=True)
         fields: dict[str, Any] = {"records": len(records.bodies)} | self._size()
@@ -88,7 +88,7 @@ class BatchBody(_Body):
         else:
             fields |= position_fields(event)
             behind = number_of(event.next_offset)
-            first = first_number(records, asked.start, behind, exact=_keeps_boundaries(kind))
+            first = first_number(records, subject.start, behind, exact=_keeps_boundaries(kind))
         if first is not None and records.bodies:
             fields["first_seq_num"] = first
         seen = delivered(records, first, exchange.stream, self._collector.conversation, span.end_ns)
@@ -118,9 +118,9 @@ class ErrorBody(_Body):
             pass
         else:
             code, message = error.code, error.message
-        said = f"{code}: {message}"
+        reason = f"{code}: {message}"
         fields = {"code": code, "message": message, **failure.details} | self._size()
-        self._report(span, "error", fields, records=exchange.appends.left(said), failure=said, event=failure)
+        self._report(span, "error", fields, records=exchange.appends.left(reason), failure=reason, event=failure)
 
 
 def _keeps_boundaries(content_type: str | None) -> bool:

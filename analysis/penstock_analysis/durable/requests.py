@@ -62,16 +62,16 @@ def _query(request: RequestHead) -> list[tuple[str, str]]:
 
 def check_request(collector: MessageCollector, exchange: SeenExchange, span: TimedRange) -> None:
     """Report what is wrong in the head of a request. Offsets of other servers are accepted: they are opaque."""
-    request, asked = exchange.request, exchange.subject
+    request, subject = exchange.request, exchange.subject
     assert request is not None
-    clause = {"PUT": CREATES, "POST": APPENDS}.get(asked.method, POLLS if asked.live == "long-poll" else READS)
+    clause = {"PUT": CREATES, "POST": APPENDS}.get(subject.method, POLLS if subject.live == "long-poll" else READS)
     try:
-        if asked.method == "PUT":
+        if subject.method == "PUT":
             known = {name: _known(name, value) for name, value in reversed(request.headers)}
             create_request(known.get)
-        elif asked.method == "POST":
+        elif subject.method == "POST":
             append_request(header_of(request.headers))
-        elif asked.method == "GET":
+        elif subject.method == "GET":
             read_request([(name, _known(name, text)) for name, text in _query(request) if name != "cursor"])
     except OperationFailed as error:
         fault = HttpFault(span.start, error.failure.message, clause)
@@ -93,8 +93,8 @@ def report_request(
     """Report a whole PUT or POST. `fields`, `carried`: what its body says."""
     method = exchange.subject.method
     values = ((name, header(exchange.headers, name)) for name in _FIELDS[method])
-    said = {name.replace("-", "_"): value for name, value in values if value is not None}
-    fields = {**fields, **said}
+    named_values = {name.replace("-", "_"): value for name, value in values if value is not None}
+    fields = {**fields, **named_values}
     report(collector, exchange, Sender.CLIENT, span, _KINDS[method], fields, event=exchange.request, carried=carried)
 
 

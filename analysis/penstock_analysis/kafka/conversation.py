@@ -88,7 +88,7 @@ class KafkaDialogue(TwoSided):
     def _request(self, request: KafkaRequest, span: TimedSpan) -> Message:
         self._requests += 1
         message = request.message
-        asked = _Asked(request, self._requests, span.end_ns, self._stream_of(message))
+        pending = _Asked(request, self._requests, span.end_ns, self._stream_of(message))
         records: list[SeenRecord] = []
         carried: list[SeenRecord] = []
         answered = not (isinstance(message, ProduceRequest) and message.acks == _NO_ACKS)
@@ -97,19 +97,19 @@ class KafkaDialogue(TwoSided):
                 appended = self._records(APPENDED, stream, data, span)
                 carried += appended
                 if answered:
-                    asked.tickets[stream], given_up = self._waiting.add(appended)
+                    pending.tickets[stream], given_up = self._waiting.add(appended)
                     records += given_up
                 else:
                     records += [_unacknowledged(record) for record in appended]
         if answered:
-            self._asked.append(asked)
+            self._asked.append(pending)
         fields = {"version": request.version, "correlation_id": request.correlation_id, "client_id": request.client_id}
         return self._message(
             Sender.CLIENT,
             span,
             request.api.name,
             exchange=self._requests,
-            stream=asked.stream,
+            stream=pending.stream,
             fields={**fields, **_plain(message)},
             records=records,
             event=request,
@@ -120,22 +120,22 @@ class KafkaDialogue(TwoSided):
 
     def _response(self, frame: bytes, span: TimedSpan) -> Iterator[Message | Problem]:
         number = int.from_bytes(frame[:4], "big", signed=True)
-        asked = self._take(number)
-        if asked is None:
+        pending = self._take(number)
+        if pending is None:
             fields = {"correlation_id": number, "size": len(frame)}
             yield self._message(Sender.SERVER, span, "response", fields=fields, event=frame)
             return
-        request = asked.request
+        request = pending.request
         try:
             message = read_response(request, frame)
         except KafkaFault as fault:
             rule = f"a response {request.api.name} version {request.version}: {fault}"
             side, at = self._sides[Sender.SERVER], span.offset + 4 + fault.at
-            yield side.problem(at, rule, GUIDE, fatal=False, exchange=asked.number)
+            yield side.problem(at, rule, GUIDE, fatal=False, exchange=pending.number)
             return
         records: list[SeenRecord] = []
         if isinstance(message, ProduceResponse):
-            records = list(self._acknowledged(asked, message))
+            records = list(self._acknowledged(pending, message))
         elif isinstance(message, FetchResponse):
             for topic in message.topics:
                 for partition in topic.partitions:
@@ -149,27 +149,27 @@ class KafkaDialogue(TwoSided):
             Sender.SERVER,
             span,
             request.api.name,
-            exchange=asked.number,
-            stream=asked.stream,
+            exchange=pending.number,
+            stream=pending.stream,
             fields={"correlation_id": number, **_plain(message)},
             records=records,
             failure=_failure(message),
             event=message,
-            answers=span.end_ns - asked.end_ns,
+            answers=span.end_ns - pending.end_ns,
         )
 
     def _take(self, correlation_id: int) -> _Asked | None:
         """Remove the request with this id, and older ones, whose responses are lost."""
         if all(pending_request.request.correlation_id != correlation_id for pending_request in self._asked):
             return None
-        while (asked := self._asked.popleft()).request.correlation_id != correlation_id:
+        while (pending := self._asked.popleft()).request.correlation_id != correlation_id:
             pass
-        return asked
+        return pending
 
-    def _acknowledged(self, asked: _Asked, response: ProduceResponse) -> Iterator[SeenRecord]:
+    def _acknowledged(self, pending: _Asked, response: ProduceResponse) -> Iterator[SeenRecord]:
         for topic in response.topics:
             for partition in topic.partitions:
-                ticket = asked.tickets.get(self._stream(topic.name, topic.topic_id, partition.index), 0)
+                ticket = pending.tickets.get(self._stream(topic.name, topic.topic_id, partition.index), 0)
                 if partition.error_code:
                     reason = f"{_error_name(partition.error_code)}: {partition.error_message or ''}"
                     yield from self._waiting.refuse(ticket, reason)

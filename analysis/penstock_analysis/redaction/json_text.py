@@ -152,12 +152,12 @@ class _Json:
             first, last = start // 3 * 3, -(-(start + len(blank)) // 3) * 3
             self._edits += _respelled(value, first // 3 * 4, b2a_base64(blanked[first:last], newline=False))
 
-    def _bare(self, said: bytes, start: int, end: int) -> None:
+    def _bare(self, text: bytes, start: int, end: int) -> None:
         """Blank matches in a token that is not a string. A number stays a number: its digits become 1."""
         for first, last in self._outer_in(start, end):
-            if _NUMBER.fullmatch(said):
+            if _NUMBER.fullmatch(text):
                 self._edits.append(Edit(first, re.sub(rb"[0-9]", b"1", self._text[first:last])))
-            elif said not in _WORDS:
+            elif text not in _WORDS:
                 first, last = whole_characters(self._text, first, last)
                 self._edits.append(Edit(first, stars(last - first)))
 

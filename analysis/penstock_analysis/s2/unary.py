@@ -128,8 +128,8 @@ class UnaryReadBatch(UnaryBody):
     def _decoded(self, content: bytes) -> tuple[RecordBatch | None, StreamPosition | None]:
         if self._media is not Media.PROTOBUF:
             return json_records.decode_read_batch(content, self._format())
-        said = protobuf.decode_read_batch(content)
-        return (said, said.tail) if isinstance(said, RecordBatch) else (None, said)
+        decoded = protobuf.decode_read_batch(content)
+        return (decoded, decoded.tail) if isinstance(decoded, RecordBatch) else (None, decoded)
 
 
 class UnaryTail(UnaryBody):

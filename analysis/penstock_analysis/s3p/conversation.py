@@ -263,8 +263,10 @@ class S3PDialogue(TwoSided):
         if isinstance(reply, AppendedId):
             records = list(self._waiting.take(request.ticket))
             return records if self._unsure else _identified(records, reply.record_id)
-        said = f"{reply.code}: {reply.message}" if isinstance(reply, ErrorReply) else f"answered by {reply_kind(reply)}"
-        return self._waiting.refuse(request.ticket, said)
+        reason = (
+            f"{reply.code}: {reply.message}" if isinstance(reply, ErrorReply) else f"answered by {reply_kind(reply)}"
+        )
+        return self._waiting.refuse(request.ticket, reason)
 
 
 def _identified(records: list[SeenRecord], last: RecordId) -> list[SeenRecord]:

@@ -38,18 +38,18 @@ def _items(flow: Flow, leaves: Leaves) -> Parser:
         match = _LINE.fullmatch(line)
         if match is None:
             raise NotUnderstood
-        kind, said = match.groups()
+        kind, value = match.groups()
         if kind in b"$*:":
-            if not re.fullmatch(rb"-?[0-9]{1,20}", said):
+            if not re.fullmatch(rb"-?[0-9]{1,20}", value):
                 raise NotUnderstood
-        elif b":" in said and not configured:
+        elif b":" in value and not configured:
             raise NotUnderstood  # it may be a header
         else:
-            for start, data in leaves.leaf(said, flow.at + 1, text=True):
+            for start, data in leaves.leaf(value, flow.at + 1, text=True):
                 flow.write(start, data)
         flow.at += len(line)
-        if kind == b"$" and not said.startswith(b"-"):
-            yield from _bulk(flow, leaves, int(said))
+        if kind == b"$" and not value.startswith(b"-"):
+            yield from _bulk(flow, leaves, int(value))
 
 
 def _bulk(flow: Flow, leaves: Leaves, size: int) -> Parser:

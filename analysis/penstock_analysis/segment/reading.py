@@ -210,12 +210,12 @@ class _ReleasedRequests(_Decoder):
             check_versions(message)
             if self._late:
                 return None
-        given = self._order.take(message)
+        taken = self._order.take(message)
         if isinstance(message, ConditionalAppend):
             return join_events([message.event])
         if isinstance(message, ConditionalBlockEnd):
             return message.data
-        return b"".join(given) if isinstance(given, list) and not cut else None
+        return b"".join(taken) if isinstance(taken, list) and not cut else None
 
 
 class _DraftOrder(DraftRequests):

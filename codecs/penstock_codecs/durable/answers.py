@@ -113,8 +113,8 @@ def failure_of_answer(status: int, header: Header, body: bytes) -> Failure:
     number does not follow the last one, with that as detail `position`; RESOURCE_ALREADY_EXISTS for another conflict;
     else by the status.
     """
-    said = printable(body)
-    reason = f"status {status}: {said}" if said else f"status {status}"
+    text = printable(body)
+    reason = f"status {status}: {text}" if text else f"status {status}"
     if status == 403 and header("producer-epoch") is not None:
         return Failure(FailureCode.STALE_WRITER_POSITION, reason)
     if status == 409:

@@ -105,8 +105,8 @@ def _sample(role: Role, _dialect: str) -> bytes:
         ),
     ]
     client, server, data = KafkaClient(), KafkaServer(), b""
-    for number, (key, version, asked, answered) in enumerate(exchanges):
-        request = b"".join(client.send(KafkaRequest(APIS[key], version, number, "sample", asked)))
+    for number, (key, version, request_message, answered) in enumerate(exchanges):
+        request = b"".join(client.send(KafkaRequest(APIS[key], version, number, "sample", request_message)))
         server.receive(request)
         received = server.next_event()
         assert isinstance(received, KafkaRequest)

@@ -92,11 +92,11 @@ def _carried(batch: KafkaBatch, skip: int) -> RecordsPart:
     headers: dict[int, Headers] = {}
     if batch.headers or keys.count(None) < len(keys) or None in values:
         for index, (key, value) in enumerate(zip(keys, values, strict=True)):
-            given = batch.headers.get(skip + index, ())
-            if key is not None and value is not None and not given:  # as most records with a key
+            headers_given = batch.headers.get(skip + index, ())
+            if key is not None and value is not None and not headers_given:  # as most records with a key
                 headers[index] = (Header(KEY, key),)
-            elif key is not None or value is None or given:
-                headers[index] = record_headers = to_headers(skip + index, key, value, given)
+            elif key is not None or value is None or headers_given:
+                headers[index] = record_headers = to_headers(skip + index, key, value, headers_given)
                 if len(record_headers) > S2_MAX_RECORD_HEADERS:
                     reason = f"record {skip + index} has {len(record_headers)} headers"
                     raise fail(FailureCode.LIMIT_EXCEEDED, reason, index=skip + index)
@@ -226,12 +226,12 @@ def _run(batch: RecordBatch, indices: Sequence[int], command: bool) -> bytes:
     headers: dict[int, KafkaHeaders] = {}
     for number, index in enumerate(indices):
         record_headers, body = columns.headers.get(index, ()), columns.bodies[index]
-        key, value, given, event_time = from_headers(columns.seq_nums[index], record_headers, body)
+        key, value, headers_given, event_time = from_headers(columns.seq_nums[index], record_headers, body)
         keys.append(_CONTROL_KEY if command else key)
         values.append(value)
         timestamps.append(columns.timestamps[index] if event_time is None else event_time)
-        if given:
-            headers[number] = given
+        if headers_given:
+            headers[number] = headers_given
     return encode_batch(
         KafkaBatch(
             base_offset=columns.seq_nums[indices[0]],
@@ -255,19 +255,19 @@ def from_headers(
     """
     if not headers:
         return None, body, (), None
-    given = list(headers)
-    key = _take(given, KEY)
+    remaining = list(headers)
+    key = _take(remaining, KEY)
     event_time = event_time_of(headers)
     if event_time is not None and event_time > LARGEST:
         event_time = None
     if event_time is not None:
-        _take(given, EVENT_TIME)
-    if not _are_text(given):
+        _take(remaining, EVENT_TIME)
+    if not _are_text(remaining):
         reason = f"record {number} has a header whose name is not UTF-8, which Kafka cannot carry"
         raise fail(FailureCode.NOT_REPRESENTABLE, reason, seq_num=number)
-    others = list(given)
+    others = list(remaining)
     if not (named := _take(others, NULL)):
-        return key, body, tuple(given), event_time
+        return key, body, tuple(remaining), event_time
     nulls = named.split(b",")
     value = None if _VALUE in nulls and not body else body
     record_headers = tuple(
@@ -276,7 +276,7 @@ def from_headers(
     return (
         (key, value, record_headers, event_time)
         if _nulls(value, record_headers) == named
-        else (key, body, tuple(given), event_time)
+        else (key, body, tuple(remaining), event_time)
     )
 
 

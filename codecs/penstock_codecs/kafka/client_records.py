@@ -67,13 +67,13 @@ def to_produced(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> Prod
     count = len(bodies)
     columns = ProducedRecords([None] * count, list(bodies), {}, {})
     for index, some in headers.items():
-        key, value, given, event_time = from_headers(index, some, bodies[index])
+        key, value, own_headers, event_time = from_headers(index, some, bodies[index])
         columns.keys[index], columns.values[index] = key, value
         if event_time is not None:
             columns.event_times[index] = event_time
-        if given:
-            check_names(index, given)  # such a record could not be read again
-            columns.headers[index] = given
+        if own_headers:
+            check_names(index, own_headers)  # such a record could not be read again
+            columns.headers[index] = own_headers
     return columns
 
 

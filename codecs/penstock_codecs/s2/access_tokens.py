@@ -144,9 +144,9 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     def permits_nothing(self) -> bool:
         """True if no operation is allowed, whatever the names."""
         groups = self.op_groups or OpGroups()
-        given = (groups.account, groups.basin, groups.stream)
+        operation_groups = (groups.account, groups.basin, groups.stream)
         return not self.ops and not any(
-            operations is not None and (operations.read or operations.write) for operations in given
+            operations is not None and (operations.read or operations.write) for operations in operation_groups
         )
 
 
@@ -191,12 +191,12 @@ _info: Final = msgspec.json.Decoder(AccessTokenInfo)
 
 def decode_issue(body: bytes) -> AccessTokenInfo:
     """Decode the body of a request for a token. Raises BAD_JSON, and INVALID for a token without permissions."""
-    asked = decode_request(_issue, body)
+    issue = decode_request(_issue, body)
     info = AccessTokenInfo(
-        id=validate_token_id(asked.id, FailureCode.BAD_JSON),
-        expires_at=_utc_time(asked.expires_at),
-        auto_prefix_streams=bool(asked.auto_prefix_streams),
-        scope=asked.scope,
+        id=validate_token_id(issue.id, FailureCode.BAD_JSON),
+        expires_at=_utc_time(issue.expires_at),
+        auto_prefix_streams=bool(issue.auto_prefix_streams),
+        scope=issue.scope,
     )
     streams = info.scope.streams
     if info.auto_prefix_streams and (streams is None or not streams.prefix):

@@ -62,18 +62,18 @@ __all__ = [
 
 def decode_create_basin(body: bytes, location: str) -> tuple[str, BasinConfig]:
     """Decode `{"basin", "config"?, "location"?}`; a bad name is BAD_JSON. `location`: the server's."""
-    given = decode_request(create_basin_decoder, body)
-    check_location(given.location, location)
-    return validate_basin_name(given.basin, FailureCode.BAD_JSON), to_basin_config(given.config)
+    shape = decode_request(create_basin_decoder, body)
+    check_location(shape.location, location)
+    return validate_basin_name(shape.basin, FailureCode.BAD_JSON), to_basin_config(shape.config)
 
 
 def decode_ensure_basin(body: bytes, location: str) -> BasinConfig:
     """Decode `{"config"?, "location"?}`, or an empty body for the defaults. `location`: the server's."""
     if not body:
         return BasinConfig()
-    given = decode_request(ensure_basin_decoder, body)
-    check_location(given.location, location)
-    return to_basin_config(given.config)
+    shape = decode_request(ensure_basin_decoder, body)
+    check_location(shape.location, location)
+    return to_basin_config(shape.config)
 
 
 def decode_basin_patch(body: bytes) -> BasinConfigPatch:
@@ -83,9 +83,9 @@ def decode_basin_patch(body: bytes) -> BasinConfigPatch:
 
 def decode_create_stream(body: bytes, basin: str) -> tuple[StreamRef, StreamConfig]:
     """Decode `{"stream", "config"?}` for a stream of this basin; a bad name is BAD_JSON."""
-    given = decode_request(create_stream_decoder, body)
-    name = validate_stream_name(given.stream, FailureCode.BAD_JSON)
-    return StreamRef(basin, name), to_stream_config(given.config)
+    shape = decode_request(create_stream_decoder, body)
+    name = validate_stream_name(shape.stream, FailureCode.BAD_JSON)
+    return StreamRef(basin, name), to_stream_config(shape.config)
 
 
 def decode_ensure_stream(body: bytes) -> StreamConfig:
@@ -144,11 +144,11 @@ def encode_stream_page(page: Page[StreamInfo]) -> bytes:
 
 def _spell_stream_config(config: StreamConfig) -> dict[str, Any]:
     mode, uncapped, min_age = config.timestamping_mode, config.timestamping_uncapped, config.delete_on_empty_seconds
-    said = mode is not None or uncapped is not None
+    has_timestamping = mode is not None or uncapped is not None
     return {
         "storage_class": config.storage_class,
         "retention_policy": _spell_retention(config.retention),
-        "timestamping": {"mode": mode and mode.value, "uncapped": uncapped} if said else None,
+        "timestamping": {"mode": mode and mode.value, "uncapped": uncapped} if has_timestamping else None,
         "delete_on_empty": None if min_age is None else {"min_age_secs": min_age},
     }
 

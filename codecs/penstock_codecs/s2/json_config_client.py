@@ -153,16 +153,16 @@ def decode_remote_stream_page(body: bytes) -> Page[StreamInfo]:
     return Page([_to_stream_info(info) for info in page.streams], page.has_more)
 
 
-def _to_basin_info(given: InfoShape) -> BasinInfo:
-    return BasinInfo(name=given.name, created_at=_to_ms(given.created_at), deleted_at=_to_ms_or_none(given.deleted_at))
+def _to_basin_info(shape: InfoShape) -> BasinInfo:
+    return BasinInfo(name=shape.name, created_at=_to_ms(shape.created_at), deleted_at=_to_ms_or_none(shape.deleted_at))
 
 
-def _to_stream_info(given: StreamInfoShape) -> StreamInfo:
+def _to_stream_info(shape: StreamInfoShape) -> StreamInfo:
     return StreamInfo(
-        name=given.name,
-        created_at=_to_ms(given.created_at),
-        deleted_at=_to_ms_or_none(given.deleted_at),
-        cipher=given.cipher,
+        name=shape.name,
+        created_at=_to_ms(shape.created_at),
+        deleted_at=_to_ms_or_none(shape.deleted_at),
+        cipher=shape.cipher,
     )
 
 

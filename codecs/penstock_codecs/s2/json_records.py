@@ -129,8 +129,8 @@ def decode_append_input(body: bytes, data_format: BytesFormat, stream: StreamRef
     fencing token of more than 36 bytes; INVALID for bad base64 and more than 1000 records (S2 fact sheet, 5.1 and
     section 6). `validation.validate_append` checks S2's other rules.
     """
-    given = decode_json(_append_input, body)
-    records = given.records
+    shape = decode_json(_append_input, body)
+    records = shape.records
     if len(records) > S2_MAX_BATCH_RECORDS:
         # Validation would find this too, but 2 MiB of `{},` would by then have cost 0.17 s instead of 0.05.
         raise fail(FailureCode.INVALID, f"record batch must not exceed {S2_MAX_BATCH_RECORDS} records")
@@ -139,17 +139,17 @@ def decode_append_input(body: bytes, data_format: BytesFormat, stream: StreamRef
         bodies, headers = _content(records, data_format)
     except ValueError:
         raise fail(FailureCode.INVALID, f"invalid Base64 encoding in {_bad_base64(records)}") from None
-    check_u64(given.match_seq_num, "match_seq_num")
-    if given.fencing_token is not None:
-        validate_fencing_token(given.fencing_token, FailureCode.BAD_JSON)
+    check_u64(shape.match_seq_num, "match_seq_num")
+    if shape.fencing_token is not None:
+        validate_fencing_token(shape.fencing_token, FailureCode.BAD_JSON)
     return Append(
         stream=stream,
         bodies=bodies,
         metered=metered_size(bodies, headers),
         headers=headers or NO_HEADERS,
         timestamps=_timestamps(records),
-        match_seq_num=given.match_seq_num,
-        fencing_token=given.fencing_token,
+        match_seq_num=shape.match_seq_num,
+        fencing_token=shape.fencing_token,
     )
 
 
@@ -344,9 +344,9 @@ def decode_read_batch(body: bytes, data_format: BytesFormat) -> tuple[RecordBatc
     Raises RemoteProtocolError: BAD_JSON for anything but a ReadBatch and for bad base64, INVALID for gaps in the
     sequence numbers, which S2 does not leave and a RecordBatch cannot hold.
     """
-    given = decode_answer(_read_batch, body)
-    tail = None if given.tail is None else remote_position(given.tail)
-    records = given.records
+    shape = decode_answer(_read_batch, body)
+    tail = None if shape.tail is None else remote_position(shape.tail)
+    records = shape.records
     if not records:
         return None, tail
     try:

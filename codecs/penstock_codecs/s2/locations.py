@@ -30,15 +30,15 @@ STORAGE_CLASSES: Final = ("express", "standard")
 _decoder: Final = msgspec.json.Decoder(str)
 
 
-def check_location(asked: str | None, location: str) -> None:
+def check_location(requested: str | None, location: str) -> None:
     """Raise OperationFailed if another location than the server's is asked for; null is its own.
 
     BAD_JSON if it is no name of a location, else INVALID.
     """
-    if asked is not None and re.fullmatch(LOCATION_PATTERN, asked) is None:
-        raise bad_json(f"location: {asked!r:.80} is not 1 to 64 letters, digits and :.-")
-    if asked not in (None, location):
-        raise fail(FailureCode.INVALID, f"unknown location {asked!r:.80}: the only one here is {location!r}")
+    if requested is not None and re.fullmatch(LOCATION_PATTERN, requested) is None:
+        raise bad_json(f"location: {requested!r:.80} is not 1 to 64 letters, digits and :.-")
+    if requested not in (None, location):
+        raise fail(FailureCode.INVALID, f"unknown location {requested!r:.80}: the only one here is {location!r}")
 
 
 def decode_location(body: bytes, location: str) -> None:

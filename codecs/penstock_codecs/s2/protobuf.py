@@ -125,11 +125,11 @@ def _extras(
     if width is not None and records_size(width, contents, bodies) == size:  # so there is no other header
         return _single_headers(contents), numbers if width else None
     timestamps = [record.timestamp if record.HasField("timestamp") else None for record in records]
-    given = timestamps.count(None) < len(timestamps)
+    has_timestamps = timestamps.count(None) < len(timestamps)
     several = [record.headers for record in _parse(columns_pb2.AppendInputHeaders, payload).records]
     if 2 * sum(map(len, several)) > S2_MAX_BATCH_BYTES:
         raise fail(FailureCode.INVALID, "record batch must not exceed a metered size of 1 MiB")
-    return _several_headers(several), timestamps if given else None
+    return _several_headers(several), timestamps if has_timestamps else None
 
 
 def encode_append_input(append: Append) -> bytes:

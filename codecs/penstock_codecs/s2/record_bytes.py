@@ -118,12 +118,12 @@ def append_records(
         return _columns_of_records(0, [], b"", column, _APPEND_BODY, bodies)
     if None in timestamps:
         return _append_records_one_by_one(bodies, headers, timestamps)
-    given: Sequence[int] = timestamps  # type: ignore[assignment]  # no None is in it
-    low, high = min(given), max(given)
+    numbers_given: Sequence[int] = timestamps  # type: ignore[assignment]  # no None is in it
+    low, high = min(numbers_given), max(numbers_given)
     width = varint_width(high)
     if varint_width(low) != width:
         return _append_records_one_by_one(bodies, headers, timestamps)
-    numbers, rest = _varints(given, low, high)
+    numbers, rest = _varints(numbers_given, low, high)
     return _columns_of_records(1 + width, numbers, rest, column, _APPEND_BODY, bodies)
 
 

@@ -118,7 +118,7 @@ def _options(
         raise source.bad_format(f"options are pairs of key and value, not {length} elements")
     if length > 2 * limits.max_option_pairs:
         raise source.over_limit(f"{length // 2} options exceed the limit of {limits.max_option_pairs}")
-    given: dict[bytes, bytes] = {}
+    options: dict[bytes, bytes] = {}
     for _ in range(length // 2):
         while (key := source.bulk(limits.max_option_bytes, "option key")) is None:
             yield NEED_DATA
@@ -127,8 +127,8 @@ def _options(
             raise source.bad_format(f"unknown option {printable(key)} of {word.decode()}")
         while (value := source.bulk(limits.max_option_bytes, "option value")) is None:
             yield NEED_DATA
-        given[key] = value
-    return {key: schema.options[key](source, limits, value) for key, value in given.items()}
+        options[key] = value
+    return {key: schema.options[key](source, limits, value) for key, value in options.items()}
 
 
 def _records(source: InputBuffer, limits: S3PLimits, bodies: list[bytes]) -> Generator[Pull, None, None]:

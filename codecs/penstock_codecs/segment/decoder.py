@@ -53,15 +53,15 @@ class ReleasedRequestDecoder:
             check_versions(self._unchecked)
             self._unchecked = None
         while (message := self._frames.next()) is not None:
-            given = self._order.take(message)
-            if isinstance(given, list):
+            taken = self._order.take(message)
+            if isinstance(taken, list):
                 assert isinstance(message, AppendBlockEnd), "nothing else gives pieces"
-                return block_appended(message, given)
-            if given is not None:
-                if isinstance(given, Hello):
-                    self._frames.version = min(self._frames.version, given.high_version)
-                    self._unchecked = given
-                return given
+                return block_appended(message, taken)
+            if taken is not None:
+                if isinstance(taken, Hello):
+                    self._frames.version = min(self._frames.version, taken.high_version)
+                    self._unchecked = taken
+                return taken
         return None
 
     @property

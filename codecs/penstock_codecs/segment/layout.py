@@ -147,8 +147,8 @@ def message(
 
 def _fields(cls: type[SegmentMessage]) -> Iterator[Field]:
     hints = get_type_hints(cls, include_extras=True)
-    names, given = cls.__struct_fields__, cls.__struct_defaults__
-    defaults = [NODEFAULT] * (len(names) - len(given)) + list(given)
+    names, declared_defaults = cls.__struct_fields__, cls.__struct_defaults__
+    defaults = [NODEFAULT] * (len(names) - len(declared_defaults)) + list(declared_defaults)
     for name, default in zip(names, defaults, strict=True):
         wire, *marks = hints[name].__metadata__
         yield Field(name, wire, _TAIL in marks, default)

@@ -107,13 +107,13 @@ class ReleasedRequests:
         row = TRANSITIONS.get((self.state, kind))
         if row is None:
             raise Violation(f"{type(message).__name__} is not allowed {self.state.value}")
-        given: SegmentMessage | list[bytes | memoryview] | None = message
+        taken: SegmentMessage | list[bytes | memoryview] | None = message
         if isinstance(message, _WRITES):
-            given = self._write(message)
+            taken = self._write(message)
         elif isinstance(message, SetupAppend):
             self._set_up(message.writer_id)
         self.state = row.next
-        return given
+        return taken
 
     def _set_up(self, writer: UUID) -> None:
         if writer not in self._last_numbers and len(self._last_numbers) >= self._limits.max_writers:

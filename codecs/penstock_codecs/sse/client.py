@@ -135,8 +135,8 @@ class EventStreamClient:
     def _ping(self, raw: RawEvent) -> Ping:
         if not raw.data:
             return Ping(None, None)
-        said = decode_answer(_ping_data, raw.data)
-        return Ping(said.timestamp, remote_position(said.tail))
+        ping = decode_answer(_ping_data, raw.data)
+        return Ping(ping.timestamp, remote_position(ping.tail))
 
     def _failure(self, raw: RawEvent) -> ErrorEvent:
         return ErrorEvent(failure_from_body(raw.data))

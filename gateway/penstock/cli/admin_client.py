@@ -168,8 +168,8 @@ def _tls() -> ssl.SSLContext:
     from penstock.net.tls import ClientTls
 
     context = click.get_current_context(silent=True)
-    said = {} if context is None else context.meta
-    ca, certificate, key = (said.get(_META + name) for name in ("ca", "certificate", "key"))
+    meta = {} if context is None else context.meta
+    ca, certificate, key = (meta.get(_META + name) for name in ("ca", "certificate", "key"))
     try:
         return ClientTls(ca, certificate, key).context
     except CannotStart as error:

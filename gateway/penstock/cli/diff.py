@@ -96,14 +96,14 @@ def diff_command(a: str, b: str, as_json: bool, **options: Any) -> None:
         sys.exit(_DIFFERENT)
 
 
-def _comparison(a: str, b: str, fields: Fields, named: dict[str, str], said: dict[str, Any]) -> Comparison:
+def _comparison(a: str, b: str, fields: Fields, named: dict[str, str], given_options: dict[str, Any]) -> Comparison:
     try:
         with RecordTable(fields) as table:
-            _put(table, Input.A, a, said)
-            named = _put_b(table, b, named, said)
+            _put(table, Input.A, a, given_options)
+            named = _put_b(table, b, named, given_options)
             table.settle()
-            options = {"by": said["by"], "action": said["action"], "globs": said["streams"]}
-            return compare_streams(table, named=named, most_shown=said["limit"], **options)
+            options = {"by": given_options["by"], "action": given_options["action"], "globs": given_options["streams"]}
+            return compare_streams(table, named=named, most_shown=given_options["limit"], **options)
     except OperationFailed as error:
         raise _CannotCompare(f"{b}: {error.failure.message}") from error
     except sqlite3.Error as error:
@@ -162,14 +162,14 @@ def _put_b(table: RecordTable, b: str, named: dict[str, str], options: dict[str,
     return names
 
 
-def _put_live(table: RecordTable, url: str, streams: dict[str, StreamRef], said: dict[str, Any]) -> None:
+def _put_live(table: RecordTable, url: str, streams: dict[str, StreamRef], given_options: dict[str, Any]) -> None:
     import trio
 
     from penstock.tools.comparing.sources import put_live
     from penstock.tools.target.back import TargetOptions, open_target_back
     from penstock.tools.target.url import parse_target
 
-    options = TargetOptions(token=said["token"], tls_ca=said["tls_ca"], basin=said["basin"])
+    options = TargetOptions(token=given_options["token"], tls_ca=given_options["tls_ca"], basin=given_options["basin"])
 
     async def read() -> None:
         async with open_target_back(parse_target(url), options) as back:

@@ -45,10 +45,10 @@ def doctor_command(path: Path | None, as_lines: bool) -> None:
 
 
 def _line(finding: Finding) -> str:
-    said = textwrap.fill(
+    text = textwrap.fill(
         f"{finding.about}: {finding.text}" + (f". {finding.advice}" if finding.advice else ""),
         _WIDTH,
         initial_indent=" " * 7,
         subsequent_indent=" " * 7,
     )
-    return click.style(f"{finding.state.value:<7}", fg=_COLOURS[finding.state]) + said[7:]
+    return click.style(f"{finding.state.value:<7}", fg=_COLOURS[finding.state]) + text[7:]

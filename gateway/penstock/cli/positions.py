@@ -25,12 +25,12 @@ __all__ = ["positions_command"]
 @click.option("--listener", help="Use the routes of this listener.")
 @click.option("--identity", help="Use the routes of this identity.")
 @json_option
-def positions_command(stream: str, management: str, token: str | None, as_json: bool, **asked: str | None) -> None:
+def positions_command(stream: str, management: str, token: str | None, as_json: bool, **options: str | None) -> None:
     """Show a record's position in every protocol, and how clients of each protocol read on from there.
 
     Give exactly one of the options for the position.
     """
-    query = {"stream": stream, **{name: value for name, value in asked.items() if value is not None}}
+    query = {"stream": stream, **{name: value for name, value in options.items() if value is not None}}
     answer = answered(management, token, f"/positions?{urlencode(query)}")
     print_result(answer, _in_words(answer), as_json)
 

@@ -116,7 +116,7 @@ __all__ = ["replay_command"]
 )
 @json_option
 @click.option("--strict", is_flag=True, help="Exit with 1 if anything differed from the recording.")
-def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: bool, **said: Any) -> None:
+def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: bool, **options: Any) -> None:
     """Play the clients of a recording again: each waits for what it had waited for in the recording.
 
     The server may speak the recorded protocol or another one. Several CAPTUREs are parts of one recording; - is
@@ -129,7 +129,7 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
 
     try:
         target = parse_target(url)
-        settings = _settings(captures, said)
+        settings = _settings(captures, options)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     configure_logging("warning", "auto")
@@ -142,32 +142,36 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
         sys.exit(1)
 
 
-def _settings(captures: tuple[Path, ...], said: dict[str, Any]) -> ReplaySettings:
+def _settings(captures: tuple[Path, ...], options: dict[str, Any]) -> ReplaySettings:
     """Return the settings of a replay. Raises ValueError."""
     from penstock.tools.replay.replaying import PlayedParts, ReplaySettings
     from penstock.tools.target.back import TargetOptions
 
     for name in ("speed", "rate", "patience"):
-        if said[name] is not None and math.isnan(said[name]):
-            raise ValueError(f"--{name}: {said[name]} is not a number")
-    given = [name for name in ("fast", "rate") if said[name]] + ["speed"] * (said["speed"] != AS_RECORDED)
-    if len(given) > 1:
-        raise ValueError(f"give only one of {', '.join(f'--{name}' for name in given)}")
-    renames = tuple(_rename(text) for text in said["renames"])
+        if options[name] is not None and math.isnan(options[name]):
+            raise ValueError(f"--{name}: {options[name]} is not a number")
+    speeds = [name for name in ("fast", "rate") if options[name]] + ["speed"] * (options["speed"] != AS_RECORDED)
+    if len(speeds) > 1:
+        raise ValueError(f"give only one of {', '.join(f'--{name}' for name in speeds)}")
+    renames = tuple(_rename(text) for text in options["renames"])
     return ReplaySettings(
         options=TargetOptions(
-            token=said["token"], tls_ca=said["tls_ca"], loss=said["loss"], basin=said["basin"], renames=renames
+            token=options["token"],
+            tls_ca=options["tls_ca"],
+            loss=options["loss"],
+            basin=options["basin"],
+            renames=renames,
         ),
-        parts=PlayedParts(one_side(captures, said["side"]), frozenset(said["connections"]), said["streams"]),
-        speed=math.inf if said["fast"] else said["speed"],
-        rate=said["rate"],
-        together=not said["apart"],
-        patience=said["patience"],
-        gives_up=said["give_up"],
-        since=said["since"],
-        until=said["until"],
-        loops=said["loops"],
-        through=said["through"],
+        parts=PlayedParts(one_side(captures, options["side"]), frozenset(options["connections"]), options["streams"]),
+        speed=math.inf if options["fast"] else options["speed"],
+        rate=options["rate"],
+        together=not options["apart"],
+        patience=options["patience"],
+        gives_up=options["give_up"],
+        since=options["since"],
+        until=options["until"],
+        loops=options["loops"],
+        through=options["through"],
     )
 
 

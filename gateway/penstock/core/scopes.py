@@ -63,10 +63,12 @@ def ops_of(scope: Scope) -> frozenset[Op]:
     A scope that is confined to some streams cannot delete or configure basins, since those hold other streams too.
     """
     groups = scope.op_groups or OpGroups()
-    given: dict[OperationGroup, ReadWrite] = {
+    permitted: dict[OperationGroup, ReadWrite] = {
         group: getattr(groups, group.value) or ReadWrite() for group in OperationGroup
     }
-    by_group = {op for op, (group, writes) in GROUPS.items() if (given[group].write if writes else given[group].read)}
+    by_group = {
+        op for op, (group, writes) in GROUPS.items() if (permitted[group].write if writes else permitted[group].read)
+    }
     given_ops = by_group | set(scope.ops or ())
     return frozenset(given_ops - _WHOLE_BASIN if is_confined(scope) else given_ops)
 
@@ -83,13 +85,13 @@ def excess(wanted: AccessTokenInfo, issuer: AccessTokenInfo) -> str | None:
     if more:
         return f"operation {min(op.value for op in more)}"
     for name in ("basins", "streams", "access_tokens"):
-        asked, held = getattr(wanted.scope, name), getattr(issuer.scope, name)
-        if asked is not None and not asked.within(held or ResourceSet(exact="")):
-            return _in_words(name, asked)
+        requested, held = getattr(wanted.scope, name), getattr(issuer.scope, name)
+        if requested is not None and not requested.within(held or ResourceSet(exact="")):
+            return _in_words(name, requested)
     for name in ("groups", "transactional_ids"):
-        asked, held = getattr(wanted.scope, name), getattr(issuer.scope, name)
-        if held is not None and not (asked or ResourceSet(prefix="")).within(held):
-            return _in_words(name, asked or ResourceSet(prefix=""))
+        requested, held = getattr(wanted.scope, name), getattr(issuer.scope, name)
+        if held is not None and not (requested or ResourceSet(prefix="")).within(held):
+            return _in_words(name, requested or ResourceSet(prefix=""))
     if issuer.expires_ns is not None and (wanted.expires_ns is None or wanted.expires_ns > issuer.expires_ns):
         return f"a lifetime beyond {issuer.expires_at}"
     if issuer.auto_prefix_streams and not wanted.auto_prefix_streams:

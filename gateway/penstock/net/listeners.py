@@ -73,11 +73,11 @@ class ListenerServer:
 
     @classmethod
     async def listen(
-        cls, listener: Listener, given: Sequence[socket.socket], limiter: Limiter, taps: Connections
+        cls, listener: Listener, inherited: Sequence[socket.socket], limiter: Limiter, taps: Connections
     ) -> ListenerServer:
         """Listen on the given sockets if any, else bind new ones. Raises CannotStart."""
-        if given:
-            sockets = [trio.SocketListener(trio.socket.from_stdlib_socket(bound)) for bound in given]
+        if inherited:
+            sockets = [trio.SocketListener(trio.socket.from_stdlib_socket(bound)) for bound in inherited]
         else:
             sockets = await open_sockets(listener)
         try:
@@ -182,9 +182,9 @@ class ListenerServer:
 class ListenerSet:
     """All listeners of a gateway. Call `begin` once, in a nursery that ends when the last connection has."""
 
-    def __init__(self, given: Mapping[str, Sequence[socket.socket]], limiter: Limiter, taps: Connections) -> None:
-        """Take sockets that already listen (`given`), by the names of their listeners."""
-        self._given = dict(given)
+    def __init__(self, inherited: Mapping[str, Sequence[socket.socket]], limiter: Limiter, taps: Connections) -> None:
+        """Take sockets that already listen (`inherited`), by the names of their listeners."""
+        self._given = dict(inherited)
         self._limiter = limiter
         self._operators = Limiter()  # without the configured limits: operators always get in
         self._taps = taps
@@ -206,8 +206,8 @@ class ListenerSet:
     async def open(self, listener: Listener) -> ListenerServer:
         """Listen on the sockets given for the listener, or bind new ones. Raises CannotStart."""
         limiter = self._operators if listener.protocol == MANAGEMENT else self._limiter
-        given = self._given.pop(listener.name, ())
-        server = await ListenerServer.listen(listener, given, limiter, self._taps)
+        inherited = self._given.pop(listener.name, ())
+        server = await ListenerServer.listen(listener, inherited, limiter, self._taps)
         self._listening.add(server)
         return server
 

@@ -135,11 +135,11 @@ class TlsListener(Table, frozen=True, kw_only=True):
         for name in ("tls_client_ca", "tls_client_crl", "tls_certificates"):
             if getattr(self, name) and self.tls_certificate is None:
                 raise ValueError(f"{name} is for TLS: give tls_certificate and tls_key too")
-        for given, name in (
+        for is_set, name in (
             (self.tls_client_crl is not None, "tls_client_crl"),
             (self.tls_client_auth == "optional", 'tls_client_auth = "optional"'),
         ):
-            if given and self.tls_client_ca is None:
+            if is_set and self.tls_client_ca is None:
                 raise ValueError(f"{name} is about clients' certificates: give tls_client_ca too")
 
     @property
@@ -195,8 +195,8 @@ class ListenerTable(TlsListener, frozen=True, kw_only=True):
         """Raise ValueError for networks that are none, and keys that need others."""
         for network in self.proxies:
             ipaddress.ip_network(network)
-        for given, name in ((self.proxy_protocol, "proxy_protocol"), (self.forwarded_for, "forwarded_for")):
-            if given and not self.proxies:
+        for is_set, name in ((self.proxy_protocol, "proxy_protocol"), (self.forwarded_for, "forwarded_for")):
+            if is_set and not self.proxies:
                 raise ValueError(f"{name} needs proxies, the networks of those whose word is taken")
         if self.proxies and not (self.proxy_protocol or self.forwarded_for):
             raise ValueError("proxies needs proxy_protocol or forwarded_for, the way in which they name their clients")
@@ -318,9 +318,11 @@ class BackTable(Table, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise ValueError for keys that do not go together."""
         check_tls(self.tls_certificate, self.tls_key)
-        given = [name for name in ("tls_ca", "tls_server_name", "tls_certificate") if getattr(self, name) is not None]
-        if given and not self.tls:
-            raise ValueError(f"{given[0]} is for TLS: set tls = true, or remove it")
+        tls_keys = [
+            name for name in ("tls_ca", "tls_server_name", "tls_certificate") if getattr(self, name) is not None
+        ]
+        if tls_keys and not self.tls:
+            raise ValueError(f"{tls_keys[0]} is for TLS: set tls = true, or remove it")
 
 
 class NumberedBackTable(BackTable, frozen=True, kw_only=True):

@@ -176,8 +176,12 @@ class RecordingSink:
             conversations = drops.conversations - self._drops_logged
             self._drops_logged += conversations
             if conversations and self._reports_drops:
-                said = {"conversations": conversations, "in_all": drops.conversations, "queue_bytes": self._queue.held}
-                Context().run(log.warning, "recording_drops_conversations", **said)
+                fields = {
+                    "conversations": conversations,
+                    "in_all": drops.conversations,
+                    "queue_bytes": self._queue.held,
+                }
+                Context().run(log.warning, "recording_drops_conversations", **fields)
         finally:
             self._logging.release()
 

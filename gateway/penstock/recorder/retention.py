@@ -100,10 +100,10 @@ class FileRetention:
                 self._state.notify_all()
 
     def _log_failure(self, error: Exception) -> None:
-        said = str(error)
-        if said != self._last_error:
-            self._last_error = said
-            log.error("retention_failed", directory=str(self._settings.directory), error=said)
+        message = str(error)
+        if message != self._last_error:
+            self._last_error = message
+            log.error("retention_failed", directory=str(self._settings.directory), error=message)
 
     def _turn(self) -> None:
         while self._closed:

@@ -212,9 +212,13 @@ class Rewriting(msgspec.Struct, frozen=True):
         basin, stream = _sample(self.pattern.basin, between, "basin-0"), _sample(self.pattern.stream, between, "x")
         if basin is None or stream is None:
             return None
-        asked = StreamRef(basin, stream)
-        captures = self.pattern.match(asked)
-        return None if captures is None else (asked, StreamRef(self.basin.fill(captures), self.stream.fill(captures)))
+        sample_stream = StreamRef(basin, stream)
+        captures = self.pattern.match(sample_stream)
+        return (
+            None
+            if captures is None
+            else (sample_stream, StreamRef(self.basin.fill(captures), self.stream.fill(captures)))
+        )
 
     @property
     def shows_streams(self) -> bool:
@@ -239,14 +243,14 @@ class Rewriting(msgspec.Struct, frozen=True):
         tried = self._tried()
         if tried is None:
             return self.basin.names == {"basin"} and self.stream.names == {"stream"}
-        asked, there = tried
+        client_stream, there = tried
         basin, stream = (
             _parse(template, name, self._takes) for template, name in zip(self._templates, there, strict=True)
         )
         if basin is None or stream is None:
             return False
         captures = {**basin, **stream}
-        return asked == (
+        return client_stream == (
             _source(self.pattern.basin, "basin", captures),
             _source(self.pattern.stream, "stream", captures),
         )

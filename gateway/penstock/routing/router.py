@@ -576,12 +576,14 @@ class View(Back):
         decision.check(needs)
         return decision.holder, decision.there.stream
 
-    def _internal(self, asked: StreamRef) -> Decision:
+    def _internal(self, internal_stream: StreamRef) -> Decision:
         """Route an internal segment or table by the stream that it belongs to: its route and permissions apply, and the
         segment is on its target, or in the embedded store if that target does not support internal segments."""
-        owned = owner_of(asked.stream, self.names)
+        owned = owner_of(internal_stream.stream, self.names)
         if owned is None:
-            reason = f"no route of listener {self.label} takes {asked.stream!r:.80}, which is not a segment's name"
+            reason = (
+                f"no route of listener {self.label} takes {internal_stream.stream!r:.80}, which is not a segment's name"
+            )
             raise fail(FailureCode.STREAM_NOT_FOUND, reason)
         client = CLIENT.get()
         decision = self._public(owned[1], client)
@@ -590,8 +592,8 @@ class View(Back):
         able = Capability.TABLES in target.capabilities
         target_name = renamed(owned[0], decision.there, target.names or self.names) if able else None
         if target_name is None:
-            return Decision(decision.route, self.embedded, asked, asked)
-        return Decision(decision.route, decision.holder, asked, StreamRef(INTERNAL_BASIN, target_name))
+            return Decision(decision.route, self.embedded, internal_stream, internal_stream)
+        return Decision(decision.route, decision.holder, internal_stream, StreamRef(INTERNAL_BASIN, target_name))
 
 
 def _note(decision: Decision, client: Client) -> None:

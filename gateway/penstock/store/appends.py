@@ -310,4 +310,4 @@ def _restamped(append: Append, parts: Sequence[SequencedBatch]) -> int:
     if append.timestamps is None:
         return 0
     timestamps = chain.from_iterable([part.batch.columns.timestamps for part in parts])
-    return sum(given not in (None, stored) for given, stored in zip(append.timestamps, timestamps, strict=True))
+    return sum(requested not in (None, stored) for requested, stored in zip(append.timestamps, timestamps, strict=True))

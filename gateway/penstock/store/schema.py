@@ -200,8 +200,8 @@ TOUCH: Final = f"PRAGMA user_version={len(_MIGRATIONS)}"
 def _resolved_config(own: str, basin: str) -> str:
     """Implement the SQL function `resolved_config` of `_RESOLVED_CONFIGS`; like that, it never changes."""
     layers = (json.loads(own), json.loads(basin)["default_stream_config"])
-    said = {name: value for layer in reversed(layers) for name, value in layer.items() if value is not None}
-    return json.dumps(_DEFAULTS_BEFORE_2 | said)
+    values = {name: value for layer in reversed(layers) for name, value in layer.items() if value is not None}
+    return json.dumps(_DEFAULTS_BEFORE_2 | values)
 
 
 def prepare_file(directory: Path) -> None:

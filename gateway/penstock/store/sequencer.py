@@ -282,25 +282,25 @@ def _timestamps(append: Append, head: StreamHead, config: StreamConfig, arrived_
                 last=last,
             )
         return [append.exact_timestamp] * count
-    given = append.timestamps
+    requested = append.timestamps
     if config.timestamping_mode is TimestampingMode.ARRIVAL:
-        given = None
-    elif config.timestamping_mode is TimestampingMode.CLIENT_REQUIRE and (given is None or None in given):
+        requested = None
+    elif config.timestamping_mode is TimestampingMode.CLIENT_REQUIRE and (requested is None or None in requested):
         raise fail(FailureCode.INVALID, "record timestamp was required but was missing")
-    if given is None:
+    if requested is None:
         return [max(arrived_at, last)] * count
     cap = U64_MAX if config.timestamping_uncapped else arrived_at
-    return _raised(given, last, cap, arrived_at)
+    return _raised(requested, last, cap, arrived_at)
 
 
-def _raised(given: Sequence[int | None], last: int, cap: int, arrived_at: int) -> list[int]:
+def _raised(requested: Sequence[int | None], last: int, cap: int, arrived_at: int) -> list[int]:
     """Return the clients' timestamps, lowered to `cap` and then raised so that they never decrease."""
-    if None not in given:
-        risen = cast("list[int]", [last, *given, cap])
+    if None not in requested:
+        risen = cast("list[int]", [last, *requested, cap])
         if risen == sorted(risen):  # as nearly always
             return risen[1:-1]
     timestamps = []
-    for timestamp in given:
+    for timestamp in requested:
         wanted = arrived_at if timestamp is None else min(timestamp, cap)
         last = max(last, wanted)
         timestamps.append(last)

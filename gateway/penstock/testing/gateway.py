@@ -159,9 +159,9 @@ class Gateway:
             ended = self._process.poll() is not None
             for line in self.log.splitlines(keepends=True):
                 if line.endswith("\n") and '"event":"listening"' in line.replace(": ", ":"):
-                    said = json.loads(line)
-                    kind = said["listener"].removeprefix("listeners.").partition(".")[0]
-                    self._addresses.setdefault(kind, Address(said["host"], said["port"]))
+                    event = json.loads(line)
+                    kind = event["listener"].removeprefix("listeners.").partition(".")[0]
+                    self._addresses.setdefault(kind, Address(event["host"], event["port"]))
             if wanted <= self._addresses.keys():
                 return
             if ended:

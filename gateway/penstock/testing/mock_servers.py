@@ -75,8 +75,8 @@ class MockServers:
             if not line:
                 self._process.wait(_SECONDS)
                 raise RuntimeError(self._log())
-            given = json.loads(line)
-            self.environment = {name: value for name, value in given.items() if os.environ.get(name) != value}
+            environment = json.loads(line)
+            self.environment = {name: value for name, value in environment.items() if os.environ.get(name) != value}
             self._stack = stack.pop_all()
         return self
 

@@ -185,9 +185,9 @@ class ConnectionRows:
     def unreadable(self, files: Iterable[tuple[FileInfo, str]]) -> None:
         """Add rows for files that were skipped: `file` and `damage`, and nothing else."""
         for place, reason in files:
-            said = {"file": plain_name(str(place)), "damage": reason}
+            fields = {"file": plain_name(str(place)), "damage": reason}
             for name, values in self._columns.items():
-                values.append(said.get(name))
+                values.append(fields.get(name))
             self._rows += 1
 
     def rest(self) -> Iterator[pa.RecordBatch]:
@@ -242,9 +242,9 @@ class Decoding:
 
     def __init__(self, part: RecordingPart, schema: pa.Schema) -> None:
         tables = _tables(part.table, schema)
-        asked = {name for columns in tables.values() for name in columns.names}
+        column_names = {name for columns in tables.values() for name in columns.names}
         self._chosen = _chosen(part)
-        self._surveyed = bool(part.since or part.keeps or _SURVEYED & asked)
+        self._surveyed = bool(part.since or part.keeps or _SURVEYED & column_names)
         follows = bool(part.since or part.keeps)
         self._first = Survey(self._chosen, follows=follows, skip_unreadable=part.skip_unreadable)
         self._reading = Reading(skip_unreadable=part.skip_unreadable)

@@ -95,17 +95,17 @@ class MessageRows:
         self._columns: dict[str, list[Any]] = {name: [] for name in schema.names if name not in constants}
         self._rows = self._bytes = 0
 
-    def add(self, said: Message | Problem, facts: Facts, failed: bool) -> Iterator[pa.RecordBatch]:
+    def add(self, item: Message | Problem, facts: Facts, failed: bool) -> Iterator[pa.RecordBatch]:
         """Add a message or a problem; yield full batches. `failed`: as the column."""
-        row = _Row(said, facts, failed)
-        own: Mapping[str, Callable[[Any], Any]] = _OF_PROBLEMS if isinstance(said, Problem) else _OF_MESSAGES
+        row = _Row(item, facts, failed)
+        own: Mapping[str, Callable[[Any], Any]] = _OF_PROBLEMS if isinstance(item, Problem) else _OF_MESSAGES
         for name, values in self._columns.items():
             make = _OF_ROWS.get(name)
             if make is not None:
                 values.append(make(row))
             else:
                 get = own.get(name)
-                values.append(None if get is None else get(said))
+                values.append(None if get is None else get(item))
         self._rows += 1
         if "fields" in self._columns:
             self._bytes += len(self._columns["fields"][-1] or "")

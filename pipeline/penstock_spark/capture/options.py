@@ -105,10 +105,10 @@ class CaptureOptions:
     settle_seconds: float
 
 
-def capture_options(given: Mapping[str, str]) -> CaptureOptions:
+def capture_options(options: Mapping[str, str]) -> CaptureOptions:
     """Check the options that Spark passes. Raises WrongOptions."""
     faults: list[str] = []
-    values: dict[str, Any] = read_options(CAPTURE_OPTIONS, given, faults, endpoint=False)
+    values: dict[str, Any] = read_options(CAPTURE_OPTIONS, options, faults, endpoint=False)
     path = values.pop("path")
     values["paths"] = (*([path] if path else []), *values["paths"])
     if not values["paths"] and not faults:

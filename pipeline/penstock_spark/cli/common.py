@@ -83,9 +83,9 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def changed(job: Job, table: str, **given: object) -> Job:
+def changed(job: Job, table: str, **options: object) -> Job:
     """Return the job with keys of a settings table replaced; keys that are None or empty are left as they are."""
-    new = {key: value for key, value in given.items() if value not in (None, "", ())}
+    new = {key: value for key, value in options.items() if value not in (None, "", ())}
     try:
         values = msgspec.to_builtins(job.settings)
         values[table] |= {key: list(value) if isinstance(value, tuple) else value for key, value in new.items()}

@@ -105,8 +105,10 @@ def _completed(session: SparkSession, tables: dict[str, DataFrame]) -> dict[str,
 
 
 def _live(session: SparkSession, job: Job, endpoint: str, stream: str) -> DataFrame:
-    given = job.settings.source
-    options = given.options if given.endpoint in ("", endpoint) else {}  # options for one server are wrong for others
+    source_settings = job.settings.source
+    options = (
+        source_settings.options if source_settings.endpoint in ("", endpoint) else {}
+    )  # options for one server are wrong for others
     source = SourceSettings(endpoint=endpoint, streams=(stream,), options=options)
     return session.read.format("penstock").options(**source_options(source)).load()
 

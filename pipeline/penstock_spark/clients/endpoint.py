@@ -51,21 +51,21 @@ def parse_endpoint(text: str, options: Mapping[str, str] | None = None) -> Endpo
 
     Raises EndpointError with every fault: of the address, of an option's value, of files that cannot be read.
     """
-    given = {name: value for name in ENDPOINT_OPTIONS if (value := (options or {}).get(name)) is not None}
+    values = {name: value for name in ENDPOINT_OPTIONS if (value := (options or {}).get(name)) is not None}
     faults: list[str] = []
-    fields = _address(text.strip(), given.get("protocol"), faults)
-    fields |= {name: given[name] for name in _FILES if name in given and _readable(name, given[name], faults)}
+    fields = _address(text.strip(), values.get("protocol"), faults)
+    fields |= {name: values[name] for name in _FILES if name in values and _readable(name, values[name], faults)}
     for name, read in _READ.items():
-        if name in given:
+        if name in values:
             try:
-                fields[name] = read(given[name])
+                fields[name] = read(values[name])
             except ValueError as error:
                 faults.append(f"{name}: {error}")
-    fields["token"] = _token(given, faults)
-    if "key_file" in given and "certificate_file" not in given:
+    fields["token"] = _token(values, faults)
+    if "key_file" in values and "certificate_file" not in values:
         faults.append("key_file: a key without certificate_file")
     if not fields.get("tls", True):
-        faults += [f"{name}: the endpoint is without TLS" for name in _FILES if name in given]
+        faults += [f"{name}: the endpoint is without TLS" for name in _FILES if name in values]
     if faults:
         raise EndpointError(faults)
     return Endpoint(**fields)
@@ -176,13 +176,13 @@ _READ: Final[dict[str, Callable[[str], object]]] = {
 }
 
 
-def _token(given: Mapping[str, str], faults: list[str]) -> str:
-    said = [name for name in _TOKENS if name in given]
-    if len(said) > 1:
-        faults.append(f"{' and '.join(said)}: only one of them")
-    if not said:
+def _token(values: Mapping[str, str], faults: list[str]) -> str:
+    token_names = [name for name in _TOKENS if name in values]
+    if len(token_names) > 1:
+        faults.append(f"{' and '.join(token_names)}: only one of them")
+    if not token_names:
         return ""
-    name, value = said[0], given[said[0]]
+    name, value = token_names[0], values[token_names[0]]
     token = value
     if name == "token_file":
         try:

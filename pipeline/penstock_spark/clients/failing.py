@@ -42,9 +42,9 @@ def unreachable(endpoint: Endpoint, error: OSError) -> OperationFailed:
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = f"TLS: the server's certificate is not trusted: {error.verify_message.rstrip('.')}"
         return fail(FailureCode.AUTHN, f"{endpoint}: {reason}")
-    if isinstance(error, ssl.SSLError) and (said := tls_reason(error)) is not None:
-        code = FailureCode.INVALID if "speak" in said else FailureCode.AUTHN
-        return fail(code, f"{endpoint}: TLS: {said}")
+    if isinstance(error, ssl.SSLError) and (tls_failure := tls_reason(error)) is not None:
+        code = FailureCode.INVALID if "speak" in tls_failure else FailureCode.AUTHN
+        return fail(code, f"{endpoint}: TLS: {tls_failure}")
     return lost(endpoint, f"cannot connect: {reason_of(error)}")
 
 

@@ -42,8 +42,8 @@ def paired(left: Iterable[str], right: Iterable[str], names: Mapping[str, str]) 
     """Return names of the right by names of the left. `names`: given pairs; the rest are paired by equal names, then by
     equal last parts that only one stream of each side has. Raises ValueError for a given name that does not exist."""
     lefts, rights = set(left), set(right)
-    for which, known, given in (("left", lefts, names.keys()), ("right", rights, names.values())):
-        if unknown := sorted(set(given) - known):
+    for which, known, names_given in (("left", lefts, names.keys()), ("right", rights, names.values())):
+        if unknown := sorted(set(names_given) - known):
             raise ValueError(f"the {which} has no stream {unknown[0]!r}")
     if len(set(names.values())) < len(names):
         raise ValueError("two streams of the left are mapped to the same stream of the right")

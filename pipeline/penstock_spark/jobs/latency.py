@@ -134,8 +134,8 @@ def answers(messages: DataFrame) -> DataFrame:
     It is measured from the last byte of the request to the last byte of its first response; if the response names no
     stream, the request's is used. Reads that wait for records by design count as well.
     """
-    asked = Window.partitionBy(*_CONNECTION, "exchange")
-    about = fn.when(fn.col("exchange").isNotNull(), fn.max("stream").over(asked))
+    exchange_window = Window.partitionBy(*_CONNECTION, "exchange")
+    about = fn.when(fn.col("exchange").isNotNull(), fn.max("stream").over(exchange_window))
     return (
         messages.withColumn("about", about)
         .where("answers_us IS NOT NULL")
@@ -165,9 +165,9 @@ def deliveries(messages: DataFrame, records: DataFrame) -> DataFrame:
     same_content = (
         first.join(once.where("times = 1").drop("times"), list(_CONTENT)).where("kind <> other").drop("other")
     )
-    asked = messages.where(fn.col("stream").isNotNull() & (fn.col("sender") == "client") & _reads())
-    asked = asked.withColumn("run", fn.coalesce("run", fn.lit("")))
-    since = asked.groupBy(*_CONNECTION, "stream").agg(fn.min("start").alias("since"))
+    reads = messages.where(fn.col("stream").isNotNull() & (fn.col("sender") == "client") & _reads())
+    reads = reads.withColumn("run", fn.coalesce("run", fn.lit("")))
+    since = reads.groupBy(*_CONNECTION, "stream").agg(fn.min("start").alias("since"))
     took = fn.unix_micros("sent") - fn.unix_micros("at")
     return (
         same_place.unionByName(same_content)

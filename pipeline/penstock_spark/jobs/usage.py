@@ -42,9 +42,11 @@ def usages(connections: DataFrame, messages: DataFrame, records: DataFrame, cuts
     if unknown := sorted({name for cut in cuts for name in cut} - set(BY)):
         raise ValueError(f"usage cannot be grouped by {unknown[0]!r}; expected one of {', '.join(BY)}")
     groups = [CUT, "side", *BY]
-    said, silent, held = (_grouped(table, cuts) for table in (messages, connections.where(_is_silent()), records))
-    table = _traffic(said, groups)
-    for other in (_silent(silent, groups), _held(held, groups), _codes(said, groups)):
+    messages_table, silent, held = (
+        _grouped(table, cuts) for table in (messages, connections.where(_is_silent()), records)
+    )
+    table = _traffic(messages_table, groups)
+    for other in (_silent(silent, groups), _held(held, groups), _codes(messages_table, groups)):
         table = table.join(other, groups, "full_outer")
     numbers = ("messages", "bytes", "appended", "delivered", "record_bytes", "errors")
     counted = {name: fn.coalesce(name, fn.lit(0)) for name in numbers}
@@ -89,9 +91,9 @@ def _grouped(table: DataFrame, cuts: Sequence[Sequence[str]]) -> DataFrame:
     return table.withColumn("group", group).drop(*BY).select("*", "group.*")
 
 
-def _traffic(said: DataFrame, groups: Sequence[str]) -> DataFrame:
+def _traffic(messages_table: DataFrame, groups: Sequence[str]) -> DataFrame:
     carries = fn.col("metered") > 0
-    return said.groupBy(*groups).agg(
+    return messages_table.groupBy(*groups).agg(
         fn.count_distinct(fn.struct(*_CONNECTION)).alias("heard"),
         fn.count(fn.when(fn.col("length") > 0, 1)).alias("messages"),
         fn.sum("length").alias("bytes"),
@@ -126,12 +128,12 @@ def _held_bytes() -> Expression:
     return fn.octet_length("body") + fn.coalesce(headers, fn.lit(0))
 
 
-def _codes(said: DataFrame, groups: Sequence[str]) -> DataFrame:
+def _codes(messages_table: DataFrame, groups: Sequence[str]) -> DataFrame:
     """Return the number of errors by code; codes after the most frequent ones are counted together."""
     code = fn.when(fn.col("kind") == "problem", "PROTOCOL").otherwise(
         fn.trim(fn.substring_index(fn.coalesce("failure", fn.lit("")), ":", 1))
     )
-    counts = said.where(_is_error()).groupBy(*groups, code.alias("code")).agg(fn.count("*").alias("times"))
+    counts = messages_table.where(_is_error()).groupBy(*groups, code.alias("code")).agg(fn.count("*").alias("times"))
     order = Window.partitionBy(*groups).orderBy(fn.desc("times"), "code")
     named = fn.when(fn.row_number().over(order) <= MOST_CODES, fn.col("code")).otherwise(_OTHERS)
     together = counts.withColumn("code", named).groupBy(*groups, "code").agg(fn.sum("times").alias("times"))

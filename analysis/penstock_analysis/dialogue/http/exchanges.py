@@ -93,7 +93,7 @@ class SeenExchanges:
         exchange.session = _session_of(exchange)
         exchange.response_over = end
         failure = _failure(head, end)
-        asked, protocol = exchange.asked_ns, exchange.protocol
+        asked_ns, protocol = exchange.asked_ns, exchange.protocol
         settled = end and not (protocol is not None and protocol.settles_by_head and 200 <= head.status < 300)
         self._report(
             Sender.SERVER,
@@ -104,7 +104,7 @@ class SeenExchanges:
             records=exchange.appends.left(failure) if settled else (),
             failure=failure,
             event=head,
-            answers=None if asked is None else span.end_ns - asked,
+            answers=None if asked_ns is None else span.end_ns - asked_ns,
         )
         if protocol is not None:
             protocol.answered(self._collector, exchange, span)

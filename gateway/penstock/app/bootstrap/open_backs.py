@@ -23,16 +23,16 @@ from penstock.protocols.plugin import back_kinds
 from penstock.routing.target import Target
 from penstock_codecs.byte_layout import Layout
 
-__all__ = ["OpenBack", "OpenBacks", "open_backs", "said_by"]
+__all__ = ["OpenBack", "OpenBacks", "config_digest_of", "open_backs"]
 
 log = structlog.get_logger()
 
 
 class OpenBack(msgspec.Struct, eq=False):
-    """An open back. `target`: what routes lead to. `said`: a digest of what it was opened with (`said_by`)."""
+    """An open back. `target`: the target of routes. `config_digest`: of the configuration that it was opened with."""
 
     target: Target
-    said: bytes
+    config_digest: bytes
     _counted: RefCountedBack
     _close: trio.Event = msgspec.field(default_factory=trio.Event)
     _at_once: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
@@ -71,12 +71,12 @@ class OpenBacks:
     async def _hold(
         self, name: str, table: BackTable, envelopes: Layout, *, task_status: trio.TaskStatus[OpenBack]
     ) -> None:
-        said = said_by(table, envelopes)
+        config_digest = config_digest_of(table, envelopes)
         context = BackContext(embedded=self._embedded, internal=self._internal, envelopes=envelopes, watch=self._watch)
         kind = back_kinds()[kind_of_back(table)]
         async with kind.open_checked(context, name, table) as target:
             counted = RefCountedBack(target.back)
-            back = OpenBack(replace(target, back=counted), said, counted)
+            back = OpenBack(replace(target, back=counted), config_digest, counted)
             self._open.add(back)
             try:
                 task_status.started(back)
@@ -101,7 +101,7 @@ async def open_backs(embedded: Back, internal: Back, watch: Watch) -> AsyncItera
         backs.close()
 
 
-def said_by(table: BackTable, envelopes: Layout) -> bytes:
+def config_digest_of(table: BackTable, envelopes: Layout) -> bytes:
     """Return a digest of everything that a back is opened with, including the content of its files. Equal digests mean
     that the back need not be reopened."""
     digest = hashlib.sha256(msgspec.json.encode([msgspec.to_builtins(table), envelopes.value]))

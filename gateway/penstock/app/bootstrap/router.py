@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from penstock.app.bootstrap.mirrors import Mirrors, mirrored_route, open_mirrors, open_route
-from penstock.app.bootstrap.open_backs import OpenBack, OpenBacks, open_backs, said_by
+from penstock.app.bootstrap.open_backs import OpenBack, OpenBacks, config_digest_of, open_backs
 from penstock.app.config import EMBEDDED, Config, RouteTable
 from penstock.app.config.references import state_back
 from penstock.backends.logged_tables import LoggedTables
@@ -79,7 +79,7 @@ class Routing:
             envelopes = config.listeners.envelopes
             for name, table in config.backs.items():
                 known = self._now.backs.get(name)
-                if known is not None and known.said == said_by(table, envelopes):
+                if known is not None and known.config_digest == config_digest_of(table, envelopes):
                     backs[name] = known
                 else:
                     with out_of_groups():

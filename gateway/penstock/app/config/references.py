@@ -84,8 +84,8 @@ def check_state(
     for route in routes:
         if EMBEDDED in (route.back, route.mirror):
             yield f"route {route.name}: {reason}"
-    for key, given in embedded.items():
-        if given:
+    for key, is_set in embedded.items():
+        if is_set:
             yield f"{key}: {reason}"
     for other, table in backs.items():
         if getattr(table, "exclusive", False):

@@ -74,12 +74,12 @@ class AboutCaptures:
         await exchange.finish()
 
     async def _messages(self, exchange: Exchange, name: str) -> Answer | None:
-        asked = query_of(exchange.request.query, ("filter", "side", "cursor", "limit"))
-        limit = whole_number("limit", asked.get("limit", "100"), _MOST_MESSAGES)
-        expression, side = asked.get("filter", ""), _one_of("side", asked, _SIDES)
+        query = query_of(exchange.request.query, ("filter", "side", "cursor", "limit"))
+        limit = whole_number("limit", query.get("limit", "100"), _MOST_MESSAGES)
+        expression, side = query.get("filter", ""), _one_of("side", query, _SIDES)
         filter_of(expression)  # raises
         try:
-            pager = Pager(asked.get("cursor"), limit)
+            pager = Pager(query.get("cursor"), limit)
         except ToolFailed as error:
             raise fail(FailureCode.BAD_QUERY, str(error)) from None
         paths = await _found(self._directory.paths(name))
@@ -101,12 +101,12 @@ class AboutCaptures:
         return 200, {"messages": pager.items, **_end(pager, end)}
 
     async def _compare(self, exchange: Exchange, _name: str) -> Answer:
-        asked = query_of(exchange.request.query, ("a", "b", "by"))
+        query = query_of(exchange.request.query, ("a", "b", "by"))
         for name in ("a", "b"):
-            if name not in asked:
+            if name not in query:
                 raise fail(FailureCode.BAD_QUERY, f"{name}: the name of a capture is missing")
-        paths = await _found(self._directory.paths(asked["a"], asked["b"]))
-        by = _one_of("by", asked, _BY) or "content"
+        paths = await _found(self._directory.paths(query["a"], query["b"]))
+        by = _one_of("by", query, _BY) or "content"
         comparison = await _answered(
             object_of(["diff", "--json", f"--by={by}", "--limit=20", "--", *map(str, paths)], _SECONDS)
         )
@@ -177,8 +177,8 @@ async def _found(work: Awaitable[T]) -> T:
         raise RequestRefused(404, "capture_not_found", str(error)) from None
 
 
-def _one_of(name: str, asked: dict[str, Any], known: tuple[str, ...]) -> str | None:
-    value = asked.get(name)
+def _one_of(name: str, query: dict[str, Any], known: tuple[str, ...]) -> str | None:
+    value = query.get(name)
     if value is not None and value not in known:
         raise fail(FailureCode.BAD_QUERY, f"{name}: expected one of {', '.join(known)}, got {value!r:.80}")
     return value

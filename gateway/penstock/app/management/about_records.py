@@ -150,10 +150,10 @@ class AboutRecords:
     async def _append(self, exchange: Exchange, _name: str) -> Answer:
         query = query_of(exchange.request.query, _NAMES)
         stream = _stream(query)
-        said = await read_json(exchange, self._settings.body_seconds, _APPEND_BYTES)
+        line = await read_json(exchange, self._settings.body_seconds, _APPEND_BYTES)
         parser = PARSERS["json"]()
         try:
-            records = [*parser.receive(said.replace(b"\n", b" ").replace(b"\r", b" ")), *parser.end()]
+            records = [*parser.receive(line.replace(b"\n", b" ").replace(b"\r", b" ")), *parser.end()]
         except BadInput as error:
             raise fail(FailureCode.BAD_JSON, str(error)) from None
         if not records:

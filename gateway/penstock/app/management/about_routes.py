@@ -63,10 +63,10 @@ class AboutRoutes:
         }
 
     async def _streams(self, exchange: Exchange, name: str) -> Answer:
-        asked = query_of(exchange.request.query, ("after", "limit"))
-        limit = whole_number("limit", asked.get("limit", "100"), _MOST_STREAMS)
+        query = query_of(exchange.request.query, ("after", "limit"))
+        limit = whole_number("limit", query.get("limit", "100"), _MOST_STREAMS)
         mirrored = self._mirrored(name)
-        streams, more = await mirrored.streams(asked.get("after", ""), limit)
+        streams, more = await mirrored.streams(query.get("after", ""), limit)
         return 200, {"streams": streams, "has_more": more}
 
     async def _cut_over(self, exchange: Exchange, name: str) -> Answer:

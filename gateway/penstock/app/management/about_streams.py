@@ -33,10 +33,10 @@ class AboutStreams:
         self.endpoints: Endpoints = {("streams",): {"GET": self._streams}}
 
     async def _streams(self, exchange: Exchange, _name: str) -> Answer:
-        asked = query_of(exchange.request.query, _KNOWN)
-        limit = whole_number("limit", asked.get("limit", "100"), _MOST)
-        with as_client(self._overview, asked) as listener:
-            rows, failed = await _some(listener.back, asked, limit + 1)
+        query = query_of(exchange.request.query, _KNOWN)
+        limit = whole_number("limit", query.get("limit", "100"), _MOST)
+        with as_client(self._overview, query) as listener:
+            rows, failed = await _some(listener.back, query, limit + 1)
         return 200, {
             "listener": listener.name,
             "streams": rows[:limit],
@@ -46,11 +46,11 @@ class AboutStreams:
 
 
 @contextmanager
-def as_client(overview: Overview, asked: Mapping[str, str]) -> Iterator[ListenerView]:
+def as_client(overview: Overview, query: Mapping[str, str]) -> Iterator[ListenerView]:
     """Act as a client of the listener and with the identity that a query names (`listener`, `identity`), without them
     as one of the first listener that has no identity. Raises BAD_QUERY."""
-    listener = _listener(overview, asked.get("listener"))
-    token = CLIENT.set(replace(CLIENT.get(), listener=listener.name, identity=asked.get("identity", "")))
+    listener = _listener(overview, query.get("listener"))
+    token = CLIENT.set(replace(CLIENT.get(), listener=listener.name, identity=query.get("identity", "")))
     try:
         yield listener
     finally:
@@ -66,11 +66,11 @@ def _listener(overview: Overview, wanted: str | None) -> ListenerView:
     raise fail(FailureCode.BAD_QUERY, f"listener: expected one of {there}, got {wanted!r:.80}")
 
 
-async def _some(back: Back, asked: dict[str, str], most: int) -> tuple[list[dict[str, Any]], dict[str, str]]:
+async def _some(back: Back, query: dict[str, str], most: int) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return the first streams after the one that is named, ordered by basin and name, and the backs that could not be
     asked, each with the reason."""
-    first, _, start = asked.get("after", "").partition("/")
-    only, prefix = asked.get("basin"), asked.get("prefix", "")
+    first, _, start = query.get("after", "").partition("/")
+    only, prefix = query.get("basin"), query.get("prefix", "")
     if only is not None and only < first:
         return [], {}
     names, last, more = [only or first], first, only is None

@@ -57,16 +57,16 @@ class AboutTraffic:
     # ---- connections ---------------------------------------------------------------------------------------------
 
     async def _connections(self, exchange: Exchange, _name: str) -> Answer:
-        asked = query_of(exchange.request.query, ("search", "sort", "limit"))
-        limit = whole_number("limit", asked["limit"], _MOST_ROWS) if "limit" in asked else None
+        query = query_of(exchange.request.query, ("search", "sort", "limit"))
+        limit = whole_number("limit", query["limit"], _MOST_ROWS) if "limit" in query else None
         rows = await self._traffic.connections()
-        if "search" in asked:
-            rows = [row for row in rows if _has(row, asked["search"].lower())]
-        if "sort" in asked:
-            key = asked["sort"].removeprefix("-")
+        if "search" in query:
+            rows = [row for row in rows if _has(row, query["search"].lower())]
+        if "sort" in query:
+            key = query["sort"].removeprefix("-")
             if key not in _SORTED:
                 raise fail(FailureCode.BAD_QUERY, f"sort: expected one of {', '.join(_SORTED)}, got {key!r:.80}")
-            rows.sort(key=lambda row: row[key], reverse=asked["sort"].startswith("-"))
+            rows.sort(key=lambda row: row[key], reverse=query["sort"].startswith("-"))
         return 200, {"connections": rows[:limit], "total": len(rows)}
 
     async def _delete(self, _exchange: Exchange, name: str) -> Answer:

@@ -84,7 +84,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
-    said = f"{problem.rule} ({problem.clause})" if problem.clause else problem.rule
+    rule = f"{problem.rule} ({problem.clause})" if problem.clause else problem.rule
     return _of(problem.conversation, problem.time_ns, problem.sender) | {
         "layer": problem.conversation.protocol,
         "kind": "problem",
@@ -93,7 +93,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
         "exchange": problem.exchange,
         "answered": "",
         "state": "",
-        "failure": shortened(printable(f"byte {problem.offset}: {said}"), _MOST_SAID),
+        "failure": shortened(printable(f"byte {problem.offset}: {rule}"), _MOST_SAID),
         "said": "",
         "records": 0,
         "bodies": [],

@@ -88,13 +88,13 @@ class Positions:
     async def find(self, query: str) -> dict[str, Any]:
         """Return the answer to a query, as JSON values. Raises BAD_QUERY, naming the parameter, and the back's
         failures."""
-        asked = query_of(query, _KNOWN, "surrogateescape")  # S3P names are bytes
-        start_name, start_text = _one_of(asked, (*_STARTS, _GROUP))
+        parameters = query_of(query, _KNOWN, "surrogateescape")  # S3P names are bytes
+        start_name, start_text = _one_of(parameters, (*_STARTS, _GROUP))
         start = None if start_name == _GROUP else _STARTS[start_name](start_name, start_text)
-        client = replace(CLIENT.get(), identity=asked.get("identity", ""))
+        client = replace(CLIENT.get(), identity=parameters.get("identity", ""))
         token = CLIENT.set(client)
         try:
-            listener, stream = self._listener_and_stream(asked)
+            listener, stream = self._listener_and_stream(parameters)
             CLIENT.set(replace(client, listener=listener.name))
             if start is None:
                 label = listener.name.removeprefix("listeners.")
@@ -177,11 +177,11 @@ def _read_on(listeners: Sequence[ListenerView], stream: StreamRef, located: Loca
 
 
 def _one_of(query: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:
-    given = [name for name in names if name in query]
-    if len(given) != 1:
-        got = f"got {', '.join(given)}" if given else "got none"
+    names_given = [name for name in names if name in query]
+    if len(names_given) != 1:
+        got = f"got {', '.join(names_given)}" if names_given else "got none"
         raise fail(_BAD, f"give exactly one of {', '.join(names)}; {got}")
-    return given[0], query[given[0]]
+    return names_given[0], query[names_given[0]]
 
 
 def _position(located: Located) -> dict[str, Any]:

@@ -219,15 +219,15 @@ def _shown(tap: Tap, recordings: list[int]) -> dict[str, Any]:
 
 def _running(running: RunningRecording) -> dict[str, Any]:
     recording, status = running.recording, running.status
-    asked = recording.selection
+    selection = recording.selection
     return {
         "id": recording.id,
         "kind": running.kind,
         "since": recording.since_ns // 1_000_000,
         "selection": {
-            key: [str(value) if key == "peers" else value for value in getattr(asked, key)]
+            key: [str(value) if key == "peers" else value for value in getattr(selection, key)]
             for key in _SINGULAR.values()
-            if getattr(asked, key)
+            if getattr(selection, key)
         },
         "state": status.state.value,
         "file": None if status.file is None else str(status.file),

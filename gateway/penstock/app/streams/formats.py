@@ -140,12 +140,12 @@ class _JsonLines(_Lines):
         yield record
 
 
-def _headers(said: list[_JsonHeader] | dict[str, str]) -> Headers:
-    if isinstance(said, dict):
-        return tuple(Header(name.encode(), value.encode()) for name, value in said.items())
+def _headers(shape: list[_JsonHeader] | dict[str, str]) -> Headers:
+    if isinstance(shape, dict):
+        return tuple(Header(name.encode(), value.encode()) for name, value in shape.items())
     return tuple(
         Header(_bytes("name", header.name, header.name_base64), _bytes("value", header.value, header.value_base64))
-        for header in said
+        for header in shape
     )
 
 

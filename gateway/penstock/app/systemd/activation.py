@@ -35,9 +35,9 @@ def activated(config: Config, environment: MutableMapping[str, str] = os.environ
     with contextlib.ExitStack() as refused:
         for index in range(int(count)):
             name = called[index] if index < len(called) else ""
-            given = refused.enter_context(_socket(FIRST + index))
-            _check(given, name)
-            sockets.setdefault(_listener_of(given, name, addresses), []).append(given)
+            inherited = refused.enter_context(_socket(FIRST + index))
+            _check(inherited, name)
+            sockets.setdefault(_listener_of(inherited, name, addresses), []).append(inherited)
         refused.pop_all()
     return sockets
 
@@ -58,20 +58,21 @@ def _socket(descriptor: int) -> socket.socket:
         raise CannotStart(f"socket activation: descriptor {descriptor} is not a socket: {error.strerror}") from error
 
 
-def _check(given: socket.socket, name: str) -> None:
-    listens = given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    if not listens or given.family not in (socket.AF_INET, socket.AF_INET6):
+def _check(inherited: socket.socket, name: str) -> None:
+    listens = inherited.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    if not listens or inherited.family not in (socket.AF_INET, socket.AF_INET6):
         called = name or "without a name"
-        raise CannotStart(f"socket activation: socket {given.fileno()} ({called}) does not listen on TCP")
+        raise CannotStart(f"socket activation: socket {inherited.fileno()} ({called}) does not listen on TCP")
 
 
-def _listener_of(given: socket.socket, name: str, addresses: Mapping[str, Address]) -> str:
-    label = name if name in addresses else _by_address(given.getsockname(), addresses)
+def _listener_of(inherited: socket.socket, name: str, addresses: Mapping[str, Address]) -> str:
+    label = name if name in addresses else _by_address(inherited.getsockname(), addresses)
     if label is None:
-        there = ", ".join(addresses)
+        listeners = ", ".join(addresses)
+        socket_name, address = name or "without a name", Address(*inherited.getsockname()[:2])
         raise CannotStart(
-            f"socket activation: socket {name or 'without a name'} on {Address(*given.getsockname()[:2])} is for no "
-            f"listener: name it after one, or give one its address; there are {there}"
+            f"socket activation: socket {socket_name} on {address} is for no "
+            f"listener: name it after one, or give one its address; there are {listeners}"
         )
     return label if label == "management" else f"listeners.{label}"
 

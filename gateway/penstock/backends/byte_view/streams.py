@@ -203,11 +203,11 @@ class ReadWindow:
         try:
             with self.scope:
                 async with records.read_session(read) as session:
-                    while (given := await session.next()) is not None:
-                        if isinstance(given, Following):
+                    while (delivered := await session.next()) is not None:
+                        if isinstance(delivered, Following):
                             self.following = True
                         else:
-                            await self._take(given)
+                            await self._take(delivered)
                         self.stream.changed.unpark_all()
                         while self.end >= self._goal:
                             await self._room.park()

@@ -61,8 +61,8 @@ class AppendsInFlight:
         if append.timestamps is None:
             return [max(now, last)] * count
         timestamps = []
-        for given in append.timestamps:
-            last = max(last, now if given is None else min(given, now))
+        for requested in append.timestamps:
+            last = max(last, now if requested is None else min(requested, now))
             timestamps.append(last)
         return timestamps
 

@@ -23,21 +23,21 @@ __all__ = ["IndexedReadSession", "read_session"]
 
 @asynccontextmanager
 async def read_session(
-    stream: IndexedStream, follower: StreamFollower, ahead: Prefetcher, asked: Read
+    stream: IndexedStream, follower: StreamFollower, ahead: Prefetcher, read: Read
 ) -> AsyncIterator[IndexedReadSession]:
     """Open a read session; see `Back.read_session`."""
-    if isinstance(asked.start, FromTimestamp) and asked.until is not None and asked.start.timestamp >= asked.until:
+    if isinstance(read.start, FromTimestamp) and read.until is not None and read.start.timestamp >= read.until:
         raise fail(FailureCode.INVALID, "start `timestamp` exceeds or equal to `until`")
-    session = IndexedReadSession(stream, follower, ahead, asked, *await _start(stream, asked))
+    session = IndexedReadSession(stream, follower, ahead, read, *await _start(stream, read))
     try:
         yield session
     finally:
         session.close()
 
 
-async def _start(stream: IndexedStream, asked: Read) -> tuple[ScanStart, RecordId | None]:
+async def _start(stream: IndexedStream, read: Read) -> tuple[ScanStart, RecordId | None]:
     """Return the cursor at which a read starts, and the least identifier of its records if that lies in the future."""
-    start = asked.start
+    start = read.start
     if isinstance(start, FromTailOffset):
         await stream.catch_up()
         start = FromSeqNum(max(stream.end.seq_num - start.offset, 0))
@@ -57,7 +57,7 @@ async def _start(stream: IndexedStream, asked: Read) -> tuple[ScanStart, RecordI
             past = offset > end.offset
         case FromTimestamp(timestamp):
             past = timestamp > end.timestamp
-    if not asked.exhausted and ((past and not asked.clamp) or not asked.may_follow):
+    if not read.exhausted and ((past and not read.clamp) or not read.may_follow):
         raise fail(
             FailureCode.RANGE_NOT_SATISFIABLE,
             f"the read starts at or after the tail {end.seq_num}",
@@ -74,7 +74,7 @@ class IndexedReadSession(ReadSession):
         stream: IndexedStream,
         follower: StreamFollower,
         ahead: Prefetcher,
-        asked: Read,
+        read: Read,
         cursor: ScanStart,
         least_id: RecordId | None,
     ) -> None:
@@ -83,11 +83,11 @@ class IndexedReadSession(ReadSession):
         self._ahead = ahead
         self._cursor = cursor
         self._least_id = least_id
-        self._until = asked.until
-        self._wait = asked.wait
-        self._waits = asked.wait is None or asked.wait > 0 if not asked.bounded else bool(asked.wait)
-        self._count = U64_MAX if asked.count is None else asked.count
-        self._bytes = U64_MAX if asked.max_bytes is None else asked.max_bytes
+        self._until = read.until
+        self._wait = read.wait
+        self._waits = read.wait is None or read.wait > 0 if not read.bounded else bool(read.wait)
+        self._count = U64_MAX if read.count is None else read.count
+        self._bytes = U64_MAX if read.max_bytes is None else read.max_bytes
         self._deadline: float | None = None
         self._following = False
         self._begun = False

@@ -166,10 +166,10 @@ def _line(item: Message | Problem, heard: _Heard) -> dict[str, Any]:
 
 
 def _around(heard: _Heard, exchange: int | None, answers: int | None = None) -> Iterator[str]:
-    asked, before = heard.around(exchange)
-    if asked is not None:
+    request, before = heard.around(exchange)
+    if request is not None:
         after = f", {duration(answers)} before" if answers is not None else ""
-        yield f"asked:  {_in_words(asked)}{after}"
+        yield f"asked:  {_in_words(request)}{after}"
     if before is not None:
         yield f"before: {_in_words(before)}"
 
@@ -207,8 +207,8 @@ class _Heard:
 
     def around(self, exchange: int | None) -> tuple[Message | None, Message | None]:
         """Return the request of an exchange, and the message before, if that is another one."""
-        asked = self.asked.get(exchange)
-        return asked, None if self.last is asked else self.last
+        request = self.asked.get(exchange)
+        return request, None if self.last is request else self.last
 
     def add(self, message: Message) -> None:
         """Remember a message, after it was explained."""

@@ -68,8 +68,10 @@ def filter_option(command: F) -> F:
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
 
-    said = f"Filters in one line, such as 'kind=Append* stream=penstock/*'; names: {', '.join(FILTER_TERMS)}."
-    return click.option("--filter", "expression", default="", metavar="EXPRESSION", callback=parsed, help=said)(command)
+    help_text = f"Filters in one line, such as 'kind=Append* stream=penstock/*'; names: {', '.join(FILTER_TERMS)}."
+    return click.option("--filter", "expression", default="", metavar="EXPRESSION", callback=parsed, help=help_text)(
+        command
+    )
 
 
 def choice_options(command: F) -> F:
@@ -88,8 +90,8 @@ def choice_options(command: F) -> F:
 def side_option(meaning: str, *, both: bool = True) -> Callable[[F], F]:
     """Return the option `--side`, as `side` (None if not given). `both`: offer "both", too."""
     words = [word for word, side in _SIDES.items() if both or side is not None]
-    said = f"{meaning}  [default: front, or back if only that was recorded]"
-    return click.option("--side", type=click.Choice(words), help=said)
+    help_text = f"{meaning}  [default: front, or back if only that was recorded]"
+    return click.option("--side", type=click.Choice(words), help=help_text)
 
 
 def one_side(paths: Sequence[Path], asked: str | None) -> Side:
@@ -151,12 +153,12 @@ def opened_captures(
         )
 
 
-def _of_side(paths: Sequence[Path], asked: str | None) -> CaptureEvents:
-    if asked == "both":
+def _of_side(paths: Sequence[Path], side: str | None) -> CaptureEvents:
+    if side == "both":
         return CaptureEvents(paths)
-    if asked is None and (captures := CaptureEvents(paths, prefers_front=True)).live:
+    if side is None and (captures := CaptureEvents(paths, prefers_front=True)).live:
         return captures
-    return CaptureEvents(paths, side=one_side(paths, asked))
+    return CaptureEvents(paths, side=one_side(paths, side))
 
 
 def begun(captures: CaptureEvents) -> Iterator[CaptureEvent]:

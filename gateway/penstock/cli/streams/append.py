@@ -43,7 +43,7 @@ _PIECE: Final = 64 * 1024
 @click.option("--match-seq-num", type=click.IntRange(0), metavar="N", help="Append only if the first record gets this.")
 @click.option("--fencing-token", metavar="TEXT", help="Append only if this is the stream's fencing token.")
 @json_lines_option("acknowledgement")
-def append_command(name: str, source: BinaryIO, form: str, as_lines: bool, **said: Any) -> None:
+def append_command(name: str, source: BinaryIO, form: str, as_lines: bool, **options: Any) -> None:
     """Append records to STREAM: BASIN/STREAM, or a URL such as s3p://HOST:PORT/STREAM.
 
     Each line of FILE, or of standard input, is a record. All are on the server's disk when the command ends with 0; if
@@ -53,10 +53,10 @@ def append_command(name: str, source: BinaryIO, form: str, as_lines: bool, **sai
     from penstock.app.streams.formats import PARSERS
 
     settings = AppendSettings(
-        headers=tuple(map(_header, said["headers"])),
-        timestamps=not said["no_timestamps"],
-        match_seq_num=said["match_seq_num"],
-        fencing_token=said["fencing_token"],
+        headers=tuple(map(_header, options["headers"])),
+        timestamps=not options["no_timestamps"],
+        match_seq_num=options["match_seq_num"],
+        fencing_token=options["fencing_token"],
     )
     summary = AppendSummary(on_progress=_print if as_lines else lambda _appended: None)
     if source.isatty():
@@ -67,7 +67,7 @@ def append_command(name: str, source: BinaryIO, form: str, as_lines: bool, **sai
             await append_input(back, found.ref, _pieces(source, advance), PARSERS[form](), settings, summary)
 
     try:
-        on_server(name, said, work)
+        on_server(name, options, work)
     except (click.ClickException, SystemExit):
         if summary.count:
             click.echo(_in_words(summary), err=True)

@@ -25,7 +25,7 @@ __all__ = ["create_command", "delete_command", "streams_command", "trim_command"
 @click.argument("name", metavar="[BASIN[/PREFIX]]", default="")
 @server_options
 @json_lines_option("stream")
-def streams_command(name: str, as_lines: bool, **said: Any) -> None:
+def streams_command(name: str, as_lines: bool, **options: Any) -> None:
     """List the streams of a server, of one basin, or with names that begin with PREFIX.
 
     BASIN may be a URL such as s2://HOST:PORT/BASIN. Servers of S3P, of Durable Streams, and segment stores without a
@@ -52,14 +52,14 @@ def streams_command(name: str, as_lines: bool, **said: Any) -> None:
         for reason in failed.values():
             raise fail(FailureCode.UNAVAILABLE, reason)
 
-    on_server(f"{name}/" if name and "/" not in name else name, said, work)
+    on_server(f"{name}/" if name and "/" not in name else name, options, work)
 
 
 @click.command("create")
 @click.argument("name", metavar="STREAM")
 @server_options
 @click.option("--retention", metavar="AGE", help='Keep records for this time, such as 7d; "forever" keeps them all.')
-def create_command(name: str, retention: str | None, **said: Any) -> None:
+def create_command(name: str, retention: str | None, **options: Any) -> None:
     """Create STREAM: BASIN/STREAM, or a URL such as s3p://HOST:PORT/STREAM. A name that ends in / is a basin."""
     config = _config(retention)
 
@@ -73,14 +73,14 @@ def create_command(name: str, retention: str | None, **said: Any) -> None:
             await back.perform(CreateBasin(_basin(target), BasinConfig(default_stream_config=config)))
         click.echo(f"created {target}", err=True)
 
-    on_server(name, said, work)
+    on_server(name, options, work)
 
 
 @click.command("delete")
 @click.argument("name", metavar="STREAM")
 @server_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def delete_command(name: str, yes: bool, **said: Any) -> None:
+def delete_command(name: str, yes: bool, **options: Any) -> None:
     """Delete STREAM with its records: BASIN/STREAM, or a URL such as s3p://HOST:PORT/STREAM. A name that ends in / is a
     basin, which is deleted with all its streams."""
     if not yes:
@@ -94,7 +94,7 @@ def delete_command(name: str, yes: bool, **said: Any) -> None:
         await back.perform(DeleteStream(target.ref) if target.stream else DeleteBasin(_basin(target)))
         click.echo(f"deleted {target}", err=True)
 
-    on_server(name, said, work)
+    on_server(name, options, work)
 
 
 @click.command("trim")
@@ -106,7 +106,7 @@ def delete_command(name: str, yes: bool, **said: Any) -> None:
     metavar="POSITION",
     help="The first record to keep: a sequence number, an S3P identifier, a time, or 7d ago.",
 )
-def trim_command(name: str, before: str, **said: Any) -> None:
+def trim_command(name: str, before: str, **options: Any) -> None:
     """Remove the records of STREAM before a position."""
     from penstock_codecs.operations import FromByteOffset, FromTailOffset
 
@@ -120,7 +120,7 @@ def trim_command(name: str, before: str, **said: Any) -> None:
         first = await back.perform(Trim(target.ref, start))
         click.echo(f"trimmed {target}: the first record is {first.seq_num}", err=True)
 
-    on_server(name, said, work)
+    on_server(name, options, work)
 
 
 def _basin(target: Name) -> str:

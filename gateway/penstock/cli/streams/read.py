@@ -46,9 +46,9 @@ def _options(command: F) -> F:
     "--from", "start", default="start", show_default=True, metavar="POSITION", help=f"Where to begin: {_POSITION}"
 )
 @click.option("--follow", is_flag=True, help="At the tail, wait for more records.")
-def read_command(name: str, form: str, start: str, follow: bool, **said: Any) -> None:
+def read_command(name: str, form: str, start: str, follow: bool, **options: Any) -> None:
     """Print the records of STREAM: BASIN/STREAM, or a URL such as s3p://HOST:PORT/STREAM."""
-    _print(name, form, start, follow, said)
+    _print(name, form, start, follow, options)
 
 
 @click.command("follow")
@@ -56,13 +56,13 @@ def read_command(name: str, form: str, start: str, follow: bool, **said: Any) ->
 @click.option(
     "--from", "start", default="tail", show_default=True, metavar="POSITION", help=f"Where to begin: {_POSITION}"
 )
-def follow_command(name: str, form: str, start: str, **said: Any) -> None:
+def follow_command(name: str, form: str, start: str, **options: Any) -> None:
     """Print the records of STREAM as they are appended, until interrupted: `read --follow --from tail`."""
-    _print(name, form, start, True, said)
+    _print(name, form, start, True, options)
 
 
-def _print(name: str, form: str, start: str, follow: bool, said: dict[str, Any]) -> None:
-    settings = _settings(start, follow, said)
+def _print(name: str, form: str, start: str, follow: bool, options: dict[str, Any]) -> None:
+    settings = _settings(start, follow, options)
     output = _Output(form)
 
     async def work(back: Back, found: Name) -> None:
@@ -73,19 +73,19 @@ def _print(name: str, form: str, start: str, follow: bool, said: dict[str, Any])
                 output.write(batch)
 
     try:
-        on_server(name, said, work)
+        on_server(name, options, work)
     finally:
         output.end()
 
 
-def _settings(start: str, follow: bool, said: dict[str, Any]) -> ReadSettings:
+def _settings(start: str, follow: bool, options: dict[str, Any]) -> ReadSettings:
     from penstock.app.streams.reading import ReadSettings
     from penstock_codecs.operations import FromSeqNum, FromTimestamp
 
-    end = None if said["until"] is None else position("--until", said["until"])
+    end = None if options["until"] is None else position("--until", options["until"])
     if end is not None and not isinstance(end, FromSeqNum | FromTimestamp):
-        raise click.UsageError(f"--until: {said['until']!r} is neither a sequence number nor a time")
-    return ReadSettings(start=position("--from", start), end=end, count=said["count"], follow=follow)
+        raise click.UsageError(f"--until: {options['until']!r} is neither a sequence number nor a time")
+    return ReadSettings(start=position("--from", start), end=end, count=options["count"], follow=follow)
 
 
 class _Output:

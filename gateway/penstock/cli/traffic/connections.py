@@ -28,14 +28,14 @@ def connections_command(management: str, token: str | None, as_lines: bool, clos
     """List all connections of a running gateway, including those with servers behind it."""
     if closed is not None:
         connections = [answered(management, token, f"/connections/{closed}/close", {})]
-        said = [f"connection {closed} is closed"]
+        lines = [f"connection {closed} is closed"]
     else:
         connections = answered(management, token, "/connections")["connections"]
-        said = [*table([_HEADS, *(_row(connection, time.time()) for connection in connections)])]
+        lines = [*table([_HEADS, *(_row(connection, time.time()) for connection in connections)])]
     if as_lines:
         print_json(*connections)
     else:
-        print_lines(*said)
+        print_lines(*lines)
 
 
 def _row(connection: dict[str, Any], now: float) -> Sequence[str]:

@@ -23,12 +23,12 @@ def record_commands() -> None:
 @management_options
 @selection_options(SPOKEN)
 @json_option
-def _start(management: str, token: str | None, as_json: bool, **asked: tuple[Any, ...]) -> None:
+def _start(management: str, token: str | None, as_json: bool, **options: tuple[Any, ...]) -> None:
     """Start a recording of the connections that the options select (default: all) and print its number.
 
     Connections that are already open are recorded from that point on.
     """
-    words = {PLURALS[name]: values for name, values in asked.items() if values}
+    words = {PLURALS[name]: values for name, values in options.items() if values}
     recording = answered(management, token, "/recordings", words)
     print_result(recording, _in_words(recording), as_json)
 

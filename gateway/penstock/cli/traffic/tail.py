@@ -53,7 +53,7 @@ def tail_command(
     bodies: bool,
     absolute: bool,
     as_lines: bool,
-    **asked: tuple[Any, ...],
+    **options: tuple[Any, ...],
 ) -> None:
     """List the messages of a gateway and its peers from now on, as `penstock show` does, until Ctrl-C.
 
@@ -65,16 +65,16 @@ def tail_command(
             "--pcapng writes all traffic and cannot be combined with --kind, --text, --filter, --bodies, --utc or "
             "--json"
         )
-    if into is not None and not _asks_for_connections(asked["protocol"]):
+    if into is not None and not _asks_for_connections(options["protocol"]):
         raise click.UsageError(f"--pcapng writes whole connections: --protocol must be one of {', '.join(SPOKEN)}")
     choice = CaptureFilter(
-        protocols=asked["protocol"],
-        streams=list(_spellings(asked["stream"])),
+        protocols=options["protocol"],
+        streams=list(_spellings(options["stream"])),
         kinds=kinds,
         texts=[text] if text else [],
     ).plus(expression)
     with contextlib.suppress(KeyboardInterrupt):
-        pieces = follow(management, token, f"/tail?{_query(asked)}")
+        pieces = follow(management, token, f"/tail?{_query(options)}")
         if into is not None:
             _write(with_messages(pieces), into)
             return
@@ -87,11 +87,11 @@ def tail_command(
         )
 
 
-def _query(asked: dict[str, tuple[Any, ...]]) -> str:
+def _query(options: dict[str, tuple[Any, ...]]) -> str:
     """Return the query that selects connections on the gateway, which does not look into messages."""
-    if not _asks_for_connections(asked["protocol"]):
-        asked = {**asked, "protocol": ()}
-    return query(asked)
+    if not _asks_for_connections(options["protocol"]):
+        options = {**options, "protocol": ()}
+    return query(options)
 
 
 def _asks_for_connections(protocols: Iterable[str]) -> bool:

@@ -32,10 +32,10 @@ async def unary(http: HttpClient, method: MethodDescriptor, request: Message, au
     )
     if response.header("grpc-status") is None and response.status != 200:
         raise broke(upstream, f"it answers {name} with HTTP status {response.status}")
-    said = response.trailers or response.headers
-    if (refusal := error_in(said)) is not None:
+    fields = response.trailers or response.headers
+    if (refusal := error_in(fields)) is not None:
         reason = f"{name}: {refusal.message or refusal.code.name}"
-        if not any(field == "grpc-status" for field, _ in said):
+        if not any(field == "grpc-status" for field, _ in fields):
             raise broke(upstream, reason)
         raise fail(failure_code(refusal.code), f"{upstream.where}: {reason}")
     try:

@@ -91,11 +91,14 @@ def cors_headers(request: Request, origins: Collection[str], exposed: str) -> li
 
 def preflight_headers(request: Request) -> list[tuple[str, str]]:
     """Return the headers of the answer to a browser's OPTIONS, which mirror what it asks for."""
-    asked = {
+    headers_asked = {
         "access-control-allow-methods": request.header("access-control-request-method"),
         "access-control-allow-headers": request.header("access-control-request-headers"),
     }
-    return [*((name, value) for name, value in asked.items() if value is not None), ("access-control-max-age", "600")]
+    return [
+        *((name, value) for name, value in headers_asked.items() if value is not None),
+        ("access-control-max-age", "600"),
+    ]
 
 
 def host_of(authority: str) -> str:

@@ -43,9 +43,9 @@ async def _handle_in_span(
     by: Tracer, handle: Handler, exchange: Exchange, parent: TraceContext | None, where: Attributes
 ) -> None:
     request = exchange.request
-    said = {"http.request.method": request.method, "url.path": request.path[:200], **where}
+    attributes = {"http.request.method": request.method, "url.path": request.path[:200], **where}
     with span(
-        by, f"{request.method} {where.get('penstock.protocol', '')}", SpanKind.SERVER, said, parent
+        by, f"{request.method} {where.get('penstock.protocol', '')}", SpanKind.SERVER, attributes, parent
     ) as request_span:
         REQUEST.set(request_span)
         await handle(exchange)

@@ -23,8 +23,8 @@ _GROUP_SECONDS: Final = 1.0
 
 def _said(meter: Meter) -> Attributes:
     _, route, back, protocol = meter.labels
-    said = {"penstock.back": back, "penstock.protocol": protocol}
-    return {**said, "penstock.route": route} if route else said
+    attributes = {"penstock.back": back, "penstock.protocol": protocol}
+    return {**attributes, "penstock.route": route} if route else attributes
 
 
 def operation_span(by: Tracer, meter: Meter, name: str, carried_out: Awaitable[R]) -> Awaitable[R]:

@@ -66,13 +66,13 @@ def _booted() -> int:
 def current() -> State:
     """Return the current state of this process, including its sources."""
     with sampling(process_samples), sampling(running_samples):
-        asked = looked_up()
+        values = looked_up()
     state: State = {}
     for family in FAMILIES:
         series: dict[tuple[str, ...], Value] = {}
         for labels, child in family.children().items():
             series[labels] = [*child.counts, child.total] if isinstance(child, Histogram) else child.value
-        for labels, value in asked.get(family.name, {}).items():
+        for labels, value in values.get(family.name, {}).items():
             kept = series.get(labels, 0)
             assert not isinstance(kept, list), f"{family.name} is a histogram; sources give counters and gauges only"
             series[labels] = kept + value

@@ -308,8 +308,8 @@ async def valid_cuts(session: ControllerTestSession) -> None:
     """A stream cut is valid if its segments have all keys."""
     await session.created(2)
     for cut, expected in (({0: 0, 1: 0}, True), ({0: 0}, False)):
-        asked = pb.StreamCut(streamInfo=session.info(), cut=cut)
-        require_equal((await session.call("isStreamCutValid", asked)).response, expected)
+        request = pb.StreamCut(streamInfo=session.info(), cut=cut)
+        require_equal((await session.call("isStreamCutValid", request)).response, expected)
 
 
 # ---- scaling ---------------------------------------------------------------------------------------------------------
@@ -401,8 +401,8 @@ async def ping_a_transaction(session: ControllerTestSession) -> None:
     """A ping of an open transaction is OK, and one with a lease beyond any limit LEASE_TOO_LARGE."""
     transaction = await _begun(session)
     for lease, expected in ((_LEASE_MS, "OK"), (1 << 40, "LEASE_TOO_LARGE")):
-        asked = pb.PingTxnRequest(streamInfo=session.info(), txnId=transaction, lease=lease)
-        require_equal(await session.status("pingTransaction", asked), expected)
+        request = pb.PingTxnRequest(streamInfo=session.info(), txnId=transaction, lease=lease)
+        require_equal(await session.status("pingTransaction", request), expected)
 
 
 @_CASES.case("transactions")

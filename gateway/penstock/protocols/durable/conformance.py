@@ -172,8 +172,8 @@ class LiveEvents:
         fields = _json(event[1])
         require(isinstance(fields, dict) and isinstance(fields.get("streamNextOffset"), str), "streamNextOffset", event)
         assert isinstance(fields, dict)
-        given = isinstance(fields.get("streamCursor"), str) or fields.get("streamClosed") is True
-        require(given, "streamCursor", fields)
+        goes_on = isinstance(fields.get("streamCursor"), str) or fields.get("streamClosed") is True
+        require(goes_on, "streamCursor", fields)
         return fields
 
     async def data(self, length: int) -> tuple[bytes, dict[str, Any]]:
@@ -369,8 +369,8 @@ async def producer_with_a_gap(session: DurableTestSession) -> None:
     await session.created()
     await session.answer(200, "POST", *_producer(0, 0), body=b"x")
     response = await session.answer(409, "POST", *_producer(0, 2), body=b"y")
-    said = (response.header("producer-expected-seq"), response.header("producer-received-seq"))
-    require_equal(said, ("1", "2"))
+    numbers = (response.header("producer-expected-seq"), response.header("producer-received-seq"))
+    require_equal(numbers, ("1", "2"))
     require_equal(await session.content(), b"x")
 
 

@@ -478,8 +478,8 @@ async def versions_in_an_unknown_version(session: KafkaTestSession) -> None:
     """In an unknown version, ApiVersions is answered in version 0 with UNSUPPORTED_VERSION and its own range, and the
     connection stays (KIP-511)."""
     line = await session.line()
-    asked = ApiVersionsRequest(client_software_name=_CLIENT, client_software_version="1")
-    request = line.request(asked, API_VERSIONS.newest)
+    message = ApiVersionsRequest(client_software_name=_CLIENT, client_software_version="1")
+    request = line.request(message, API_VERSIONS.newest)
     length, rest = (data := b"".join(encode_request(request)))[:6], data[8:]
     await line.send_bytes(length + (999).to_bytes(2, "big") + rest)
     response = await line.answer(replace(request, version=0))

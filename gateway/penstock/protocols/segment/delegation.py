@@ -58,8 +58,8 @@ class Delegated(msgspec.Struct, frozen=True):
         scope, _, rest = segment.partition("/")
         stream = rest.partition("/")[0]
         names = (stream, stream.removesuffix(_TABLE_SUFFIX))  # clients ask for tokens by the table's own name
-        given = next(filter(None, (self.permissions.get(_RESOURCE.format(scope, name)) for name in names)), None)
-        return given == READ_UPDATE or (given == READ and not changes)
+        permission = next(filter(None, (self.permissions.get(_RESOURCE.format(scope, name)) for name in names)), None)
+        return permission == READ_UPDATE or (permission == READ and not changes)
 
 
 class Delegation:

@@ -95,8 +95,8 @@ class CaptureFilter(msgspec.Struct, frozen=True):
         its layer is known only to be one of those that the conversation may carry."""
         if not self._may_speak(problem.conversation.protocol):
             return False
-        said = all(text in problem.rule for text in self.texts)
-        return said and not self.streams and _matches("problem", self.kinds)
+        has_texts = all(text in problem.rule for text in self.texts)
+        return has_texts and not self.streams and _matches("problem", self.kinds)
 
     def _may_speak(self, protocol: str) -> bool:
         """Return whether a conversation of this protocol ("": unknown) may carry a wanted protocol or layer."""

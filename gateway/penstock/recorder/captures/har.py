@@ -171,10 +171,10 @@ class _Exchange:
 
     def entry(self) -> dict[str, Any]:
         """Return the exchange as a HAR entry; times in ms."""
-        start, asked = self._request.start_ns, self._ends[Sender.CLIENT]
-        answered = self._response.start_ns if self._response else asked
-        end = max(self._ends.get(Sender.SERVER, asked), answered)
-        send, wait, receive = _ms(min(asked, answered) - start), _ms(answered - asked), _ms(end - answered)
+        start, request_end = self._request.start_ns, self._ends[Sender.CLIENT]
+        answered = self._response.start_ns if self._response else request_end
+        end = max(self._ends.get(Sender.SERVER, request_end), answered)
+        send, wait, receive = _ms(min(request_end, answered) - start), _ms(answered - request_end), _ms(end - answered)
         conversation = self._request.conversation
         entry: dict[str, Any] = {
             "startedDateTime": utc(start),
@@ -197,7 +197,7 @@ class _Exchange:
         head = self.head
         scheme = "https" if self._request.conversation.tls else "http"
         url = f"{scheme}://{head.authority or self._request.conversation.server}{head.target}"
-        asked: dict[str, Any] = {
+        request_entry: dict[str, Any] = {
             "method": head.method,
             "url": url,
             "httpVersion": _version(head),
@@ -208,8 +208,8 @@ class _Exchange:
             "bodySize": self._sizes[Sender.CLIENT],
         }
         if self._sizes[Sender.CLIENT]:
-            asked["postData"] = {"mimeType": _media(head.headers), "text": self._texts.get(Sender.CLIENT, "")}
-        return asked
+            request_entry["postData"] = {"mimeType": _media(head.headers), "text": self._texts.get(Sender.CLIENT, "")}
+        return request_entry
 
     def _answered(self) -> dict[str, Any]:
         """Return the response; its status is 0 if none was recorded."""

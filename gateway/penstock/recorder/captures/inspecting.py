@@ -76,8 +76,12 @@ class Inspector:
         if isinstance(item, Problem):
             return problem_line(item) | {"dump": self.dump(item)}
         line = _described(item, self.dump(item))
-        asked = self._request_of(item)
-        return line if asked is None else line | {"asked": _described(asked.message, dump(asked.data, asked.offset))}
+        request = self._request_of(item)
+        return (
+            line
+            if request is None
+            else line | {"asked": _described(request.message, dump(request.data, request.offset))}
+        )
 
     def dump(self, item: Message | Problem) -> list[str]:
         """Return a dump of the first bytes of an item, as far as they are kept."""

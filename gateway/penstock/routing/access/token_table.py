@@ -65,9 +65,9 @@ class TableOfTokens(TokenPlace):
                     reason = f"there is an access token {info.id} already"
                     raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, reason)
             version = NOT_EXISTS if item is None else item.version
-            said = encode_info(info)
-            listed = _BY_ID + info.id.encode(), said
-            if await self._table.replace(key.encode(), digest + said, version, listed) is not None:
+            encoded = encode_info(info)
+            listed = _BY_ID + info.id.encode(), encoded
+            if await self._table.replace(key.encode(), digest + encoded, version, listed) is not None:
                 return f"pst_{key}_{secret}"
 
     async def page(self, prefix: str, start_after: str, limit: int) -> TokenPage:

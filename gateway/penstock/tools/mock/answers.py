@@ -192,22 +192,24 @@ class AnswerBook:
         """Number of exchanges."""
         return int(self._rows.execute("SELECT count(*) FROM exchange WHERE answered").fetchone()[0])
 
-    def choose(self, test: str, protocol: str, head: str, asked: bytes, whole: bool) -> RecordedAnswer | Undecided:
+    def choose(
+        self, test: str, protocol: str, head: str, request_bytes: bytes, whole: bool
+    ) -> RecordedAnswer | Undecided:
         """Return the answer to a request, and mark it as given: of those that were recorded for the test the first,
-        then of those for all. `asked`: the client's bytes so far; `whole`: no more will come."""
+        then of those for all. `request_bytes`: the client's bytes so far; `whole`: no more will come."""
         may_follow = False
-        for given in (0, 1) if self._repeats else (0,):
+        for times_given in (0, 1) if self._repeats else (0,):
             for condition in (_EXACT, _REDACTED):
-                query = _FOUND.format(condition, "DESC" if given else "")
-                for number, recorded, before in self._rows.execute(query, (head, given, test, protocol)):
-                    verdict = self._compare(number, before, asked, whole)
+                query = _FOUND.format(condition, "DESC" if times_given else "")
+                for number, recorded, before in self._rows.execute(query, (head, times_given, test, protocol)):
+                    verdict = self._compare(number, before, request_bytes, whole)
                     if verdict is None:
                         self._rows.execute("UPDATE exchange SET given = 1 WHERE id = ?", (number,))
                         return RecordedAnswer(number, recorded.partition("\n")[0])
                     may_follow = may_follow or verdict is Undecided.MORE
         return Undecided.MORE if may_follow else Undecided.MISS
 
-    def _compare(self, number: int, before: int, asked: bytes, whole: bool) -> Undecided | None:
+    def _compare(self, number: int, before: int, request_bytes: bytes, whole: bool) -> Undecided | None:
         """Compare a request with what was asked before an answer began; return None if they are the same."""
         query = "SELECT kind, data FROM part WHERE exchange = ? AND place < ? ORDER BY place"
         rows = self._rows.execute(query, (number, before)).fetchall()
@@ -215,10 +217,10 @@ class AnswerBook:
         ended = any(kind == PartKind.ASKED_ALL.value for kind, _ in rows)
         if ended:
             if whole:
-                return None if same_bytes(wanted, asked) else Undecided.MISS
-        elif len(asked) >= len(wanted):
-            return None if same_bytes(wanted, asked[: len(wanted)]) else Undecided.MISS
-        begins = b"***" in wanted or wanted.startswith(asked)
+                return None if same_bytes(wanted, request_bytes) else Undecided.MISS
+        elif len(request_bytes) >= len(wanted):
+            return None if same_bytes(wanted, request_bytes[: len(wanted)]) else Undecided.MISS
+        begins = b"***" in wanted or wanted.startswith(request_bytes)
         return Undecided.MORE if begins and not whole else Undecided.MISS
 
     def parts(self, answer: RecordedAnswer) -> Iterator[Part]:

@@ -87,13 +87,13 @@ class CommandMock:
                 await link.close()
             await trio.aclose_forcefully(self._stream)
 
-    async def _answer(self, request: Part, asked: bytes) -> bool:
+    async def _answer(self, request: Part, request_bytes: bytes) -> bool:
         """Answer a request. Return False if the connection must end."""
         state, test, head = self._state, self._state.test, request.text
         fork = state.fork_of(self._protocol, request.stream)
         if fork is not None:
-            return await self._pass_to(fork, head, asked, state.report.forks)
-        recorded = state.book.choose(test, self._protocol, head, asked, True)
+            return await self._pass_to(fork, head, request_bytes, state.report.forks)
+        recorded = state.book.choose(test, self._protocol, head, request_bytes, True)
         if isinstance(recorded, RecordedAnswer):
             for part in state.book.parts(recorded):
                 if part.kind is PartKind.ANSWER:
@@ -103,14 +103,14 @@ class CommandMock:
         origin = await state.origin(self._protocol, test)
         if origin is None:
             return await self._refuse(head, " is not in the recording")
-        return await self._pass_to(origin, head, asked, lambda: state.report.passes(test, head))
+        return await self._pass_to(origin, head, request_bytes, lambda: state.report.passes(test, head))
 
-    async def _pass_to(self, upstream: Upstream, head: str, asked: bytes, count: Callable[[], None]) -> bool:
+    async def _pass_to(self, upstream: Upstream, head: str, request_bytes: bytes, count: Callable[[], None]) -> bool:
         """Have a server answer, and count its answer. Return False if the connection must end."""
         try:
             if upstream not in self._links:
                 self._links[upstream] = _Link(await upstream.connect(), self._protocol)
-            reply = await self._links[upstream].ask(asked)
+            reply = await self._links[upstream].ask(request_bytes)
         except OperationFailed as error:
             return await self._refuse(f"{head}: {error.failure.message}")
         except trio.BrokenResourceError:

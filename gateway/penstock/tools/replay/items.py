@@ -129,20 +129,20 @@ def given_by(message: Message, exchange: int | None, new: NewRecords) -> ServerG
     responses. `new`: of its conversation."""
     if message.sender is Sender.CLIENT:
         return None
-    given = ServerGave(exchange, asked=message.exchange, outcome=outcome_of(message), delivered=new.count(message))
+    response = ServerGave(exchange, asked=message.exchange, outcome=outcome_of(message), delivered=new.count(message))
     plugin = plugins().get(message.conversation.protocol)
     if plugin is not None and plugin.given_ids is not None:
-        given.ids = plugin.given_ids(message)
+        response.ids = plugin.given_ids(message)
     count = len(message.records)
     if message.layer in unasked_layers() and count and message.answers is None and not message.failure:
-        given.records = count
+        response.records = count
     elif message.layer in layers_settled_by_record() and count and message.records[0].action == APPENDED:
-        given.records, given.outcome = count, outcome_of(message) if message.failure else ""
+        response.records, response.outcome = count, outcome_of(message) if message.failure else ""
     elif message.answers is not None or (message.failure and message.kind != _RESET):
-        given.answers = 1
-    elif not given.delivered:
+        response.answers = 1
+    elif not response.delivered:
         return None
-    return given
+    return response
 
 
 def outcome_of(message: Message) -> str:

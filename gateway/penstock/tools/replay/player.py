@@ -219,8 +219,8 @@ class Player:
                 if not self._given_up:
                     self._tally.compare_records(None)
             nursery.cancel_scope.cancel()
-        for asked, outcome in self._tally.unanswered():
-            self._report.differs(asked, outcome, "nothing")
+        for exchange, outcome in self._tally.unanswered():
+            self._report.differs(exchange, outcome, "nothing")
 
     async def _play(self, item: Item, nursery: trio.Nursery) -> None:
         match item:

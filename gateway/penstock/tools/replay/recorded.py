@@ -164,12 +164,12 @@ class RecordedBytes:
             self._flawed(item)
         elif item.sender is Sender.CLIENT:
             yield from self._sent_items(item)
-        elif (given := given_by(item, None, self._new)) is not None:
-            if given.asked in self._left_out:
-                self._left_out.discard(given.asked)
+        elif (items_given := given_by(item, None, self._new)) is not None:
+            if items_given.asked in self._left_out:
+                self._left_out.discard(items_given.asked)
             elif not item.stream or self._wanted(item):
                 self.records += len(item.records)
-                yield given
+                yield items_given
 
     def _sent_items(self, message: Message) -> Iterator[Item]:
         if not message.length:
@@ -273,7 +273,7 @@ class RecordedExchanges:
 
     def _items_of(self, items: Iterator[Message | Problem]) -> Iterator[Item]:
         """Yield what was given before the end of its exchange; one event belongs to one side."""
-        given: list[Item] = []
+        items_given: list[Item] = []
         for one in items:
             if isinstance(one, Problem):
                 if len(self.problems) < MOST_PROBLEMS:
@@ -285,8 +285,8 @@ class RecordedExchanges:
                 self.records += len(one.records)
                 item = given_by(one, one.exchange, NewRecords())
                 if item is not None:
-                    given.append(item)
-        yield from given
+                    items_given.append(item)
+        yield from items_given
         for part in self._dialogue.heard.take():
             yield from self._chosen(part)
 

@@ -365,9 +365,13 @@ class _Run:
         if playing.left_out:
             return
         if playing.recorded is None:
-            said = any(isinstance(event, Chunk) and event.sender is Sender.CLIENT for event in playing.held)
-            reason = "their clients said too little to tell what they speak" if said else "their clients said nothing"
-            self._summary.count_left_out(reason, wanted=said)
+            has_client_bytes = any(isinstance(event, Chunk) and event.sender is Sender.CLIENT for event in playing.held)
+            reason = (
+                "their clients said too little to tell what they speak"
+                if has_client_bytes
+                else "their clients said nothing"
+            )
+            self._summary.count_left_out(reason, wanted=has_client_bytes)
             return
         await self._put(playing, playing.recorded.end())
         assert playing.player is not None and playing.report is not None

@@ -328,16 +328,18 @@ class ReplayTally:
         self._count(item)
         if item.sender is Sender.CLIENT:
             return
-        asked = self._key_of(item.exchange)
-        given = given_by(item, asked if self._by_exchange else None, NewRecords() if self._by_exchange else self._new)
-        if given is None or (self._by_exchange and asked is None):
+        exchange = self._key_of(item.exchange)
+        response = given_by(
+            item, exchange if self._by_exchange else None, NewRecords() if self._by_exchange else self._new
+        )
+        if response is None or (self._by_exchange and exchange is None):
             return
-        self._got[given.exchange, "answers"] += given.answers
-        self._got[given.exchange, "records"] += given.records
+        self._got[response.exchange, "answers"] += response.answers
+        self._got[response.exchange, "records"] += response.records
         if self._by_exchange:
-            self._live_records[asked] += given.delivered
-        if given.outcome:
-            self._pair(asked, given, self._live, self._recorded)
+            self._live_records[exchange] += response.delivered
+        if response.outcome:
+            self._pair(exchange, response, self._live, self._recorded)
 
     def _count(self, message: Message) -> None:
         report = self._report
@@ -361,14 +363,14 @@ class ReplayTally:
 
     # ---- the recorded server ---------------------------------------------------------------------------------------
 
-    def want(self, given: ServerGave) -> None:
+    def want(self, response: ServerGave) -> None:
         """Add what the recorded server gave to what is waited for."""
-        self._wanted[given.exchange, "answers"] += given.answers
-        self._wanted[given.exchange, "records"] += given.records
+        self._wanted[response.exchange, "answers"] += response.answers
+        self._wanted[response.exchange, "records"] += response.records
         if self._by_exchange:
-            self._recorded_records[given.exchange] += given.delivered
-        if given.outcome:
-            self._pair(given.asked, given, self._recorded, self._live)
+            self._recorded_records[response.exchange] += response.delivered
+        if response.outcome:
+            self._pair(response.asked, response, self._recorded, self._live)
 
     def has(self, exchange: Key) -> bool:
         """Return whether the live server has given as much as the recorded one in this exchange."""
@@ -415,37 +417,37 @@ class ReplayTally:
 
     def _pair(
         self,
-        asked: int | None,
-        given: ServerGave,
+        exchange: int | None,
+        response: ServerGave,
         own: dict[int | None, deque[ServerGave]],
         others: dict[int | None, deque[ServerGave]],
     ) -> None:
         """Compare an answer with its counterpart, or keep it until that is there."""
-        waiting = others.get(asked)
+        waiting = others.get(exchange)
         if not waiting:
             if own is self._recorded and self._dropped:
                 self._dropped -= 1
             elif len(own) < MOST_UNPAIRED:
-                own.setdefault(asked, deque(maxlen=MOST_UNPAIRED)).append(given)
+                own.setdefault(exchange, deque(maxlen=MOST_UNPAIRED)).append(response)
             elif own is self._live:
                 self._dropped += 1
                 self._report.leave_out(_TOO_MANY)
             return
         other = waiting.popleft()
         if not waiting:
-            del others[asked]
-        recorded, live = (given, other) if own is self._recorded else (other, given)
+            del others[exchange]
+        recorded, live = (response, other) if own is self._recorded else (other, response)
         self._ids.learn(recorded.ids, live.ids)
         if recorded.outcome != live.outcome:
-            self._report.differs(asked, recorded.outcome, live.outcome)
+            self._report.differs(exchange, recorded.outcome, live.outcome)
             if self._by_exchange:
-                self._differing.add(asked)
+                self._differing.add(exchange)
         elif not self._by_exchange and recorded.alone:
             self._recorded_records[None] += recorded.delivered
             self._live_records[None] += live.delivered
 
     def unanswered(self) -> Iterator[tuple[int | None, str]]:
         """Yield recorded answers that the live server never gave."""
-        for asked, answers in self._recorded.items():
+        for exchange, answers in self._recorded.items():
             for answer in answers:
-                yield asked, answer.outcome
+                yield exchange, answer.outcome

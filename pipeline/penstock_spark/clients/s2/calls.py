@@ -134,9 +134,9 @@ class ServerRequests:
         head = connection.head()
         self._reached = True
         self.check(connection, head)
-        said = dict(head.headers).get("content-type", "")
-        if said.split(";")[0].strip().lower() != _S2S:
-            raise fail(FailureCode.INVALID, f"{self.endpoint}: the server answers with {said!r}, not with S2S")
+        content_type = dict(head.headers).get("content-type", "")
+        if content_type.split(";")[0].strip().lower() != _S2S:
+            raise fail(FailureCode.INVALID, f"{self.endpoint}: the server answers with {content_type!r}, not with S2S")
 
     @contextmanager
     def connection(self, basin: str | None) -> Iterator[HttpConnection]:
@@ -183,8 +183,8 @@ class ServerRequests:
         while len(body) < _MAX_ERROR and (piece := connection.receive()):
             body += piece
         failure = failure_from_http(head.status, bytes(body))
-        said = dict(head.headers).get("retry-after-ms", "")
-        later = {"retry_after": min(int(said[:9]), 60_000) / 1000} if said.isdigit() else {}
+        retry_after = dict(head.headers).get("retry-after-ms", "")
+        later = {"retry_after": min(int(retry_after[:9]), 60_000) / 1000} if retry_after.isdigit() else {}
         message = f"{self.endpoint}: {failure.message}"
         raise OperationFailed(Failure(failure.code, message, {**failure.details, **later}))
 

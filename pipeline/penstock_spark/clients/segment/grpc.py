@@ -61,8 +61,8 @@ class GrpcConnection(PooledConnection):
                 reader.receive(piece)
             return GetMessageClass(_SERVICE.methods_by_name[name].output_type).FromString(reader.finish())
         except GrpcError as error:
-            said = error.message or error.code.name
-            raise fail(failure_code(error.code), f"{self._endpoint}: {name}: {said}") from None
+            message = error.message or error.code.name
+            raise fail(failure_code(error.code), f"{self._endpoint}: {name}: {message}") from None
         except DecodeError:
             raise fail(FailureCode.OTHER, f"{self._endpoint} answers {name} with a message of another kind") from None
 

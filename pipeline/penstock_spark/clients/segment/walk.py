@@ -77,11 +77,11 @@ def _bytes(connection: BlockingStoreConnection, location: SegmentLocation, start
     """Yield the bytes from `start` to `end`, keeping requests in flight ahead of them. Replies may arrive in any
     order."""
     parts: deque[_Part] = deque()
-    asked: dict[int, _Part] = {}
+    parts_asked: dict[int, _Part] = {}
 
     def ask(part: _Part) -> None:
         request_id = connection.next_id()
-        asked[request_id] = part
+        parts_asked[request_id] = part
         size = part.end - part.offset
         connection.send(released.ReadSegment(location.segment, part.offset, size, location.token, request_id))
 
@@ -91,16 +91,16 @@ def _bytes(connection: BlockingStoreConnection, location: SegmentLocation, start
             start = parts[-1].end
             ask(parts[-1])
         while parts[0].offset < parts[0].end:
-            part = _take(connection, location, asked)
+            part = _take(connection, location, parts_asked)
             if part.offset < part.end:
                 ask(part)
         yield b"".join(parts.popleft().pieces)
 
 
-def _take(connection: BlockingStoreConnection, location: SegmentLocation, asked: dict[int, _Part]) -> _Part:
+def _take(connection: BlockingStoreConnection, location: SegmentLocation, parts_asked: dict[int, _Part]) -> _Part:
     """Take the next reply and return the part that it belongs to, with its bytes added."""
     reply = connection.reply()
-    part = asked.pop(getattr(reply, "request_id", -1), None)
+    part = parts_asked.pop(getattr(reply, "request_id", -1), None)
     if not isinstance(reply, released.SegmentRead) or part is None or reply.offset != part.offset:
         raise connection.refused(reply, location.segment)
     if not reply.data:  # the segment lost bytes, or is another one of the same name

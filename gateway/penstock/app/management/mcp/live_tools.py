@@ -31,15 +31,15 @@ def live_tools(overview: Overview, controls: Controls, page_events: PageEvents) 
     """Return the tools over the parts of a gateway. `page_events` must run."""
     positions = Positions(overview)
 
-    async def tail(asked: TailArguments, _may_change: bool) -> TailResult:
-        return await _tail(page_events, asked)
+    async def tail(arguments: TailArguments, _may_change: bool) -> TailResult:
+        return await _tail(page_events, arguments)
 
-    async def find(asked: PositionsArguments, _may_change: bool) -> PositionsResult:
-        given = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
+    async def find(arguments: PositionsArguments, _may_change: bool) -> PositionsResult:
+        given = {name: value for name, value in msgspec.structs.asdict(arguments).items() if value is not None}
         return msgspec.convert(await positions.find(urlencode(given)), PositionsResult)
 
-    async def check(asked: CheckArguments, may_change: bool) -> CheckResult:
-        return await trio.to_thread.run_sync(_check, controls, asked.config, may_change)
+    async def check(arguments: CheckArguments, may_change: bool) -> CheckResult:
+        return await trio.to_thread.run_sync(_check, controls, arguments.config, may_change)
 
     return [
         Tool(

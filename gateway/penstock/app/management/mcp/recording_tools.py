@@ -203,10 +203,10 @@ class SearchResult(PageResult, kw_only=True):
 
 
 async def _lines(
-    command: str, options: list[str], paths: list[Path], asked: ExplainArguments
+    command: str, options: list[str], paths: list[Path], tool_arguments: ExplainArguments
 ) -> tuple[Pager, list[str]]:
     """Run a command that prints JSON lines. Return the part that is asked for, and what could not be read."""
-    pager = Pager(asked.cursor, asked.limit)
+    pager = Pager(tool_arguments.cursor, tool_arguments.limit)
     arguments = [command, *options, "--", *map(str, paths)]
     end = await run_command(arguments, lambda line: pager.skip() or pager.take(msgspec.json.decode(line)), _SECONDS)
     if pager.next_cursor is not None:

@@ -90,8 +90,8 @@ class StreamCreation:
             source = await self._source(fork)
         name = self._catalog.names(ref)[0]
         meta = self._meta(request, expires_text, source)
-        if (asked := asked_name(ref)) != name:
-            meta = msgspec.structs.replace(meta, asked=asked)
+        if (client_name := asked_name(ref)) != name:
+            meta = msgspec.structs.replace(meta, asked=client_name)
         bodies = split_messages(body) if body and is_json(meta.content_type) else [body] if body else []
         end = 0
         if fork is not None and source is not None:

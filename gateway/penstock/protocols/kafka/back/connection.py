@@ -63,8 +63,8 @@ class KafkaConnection(CodecConnection):
         """Send a request; before the first one, ask the broker for its versions, and log in."""
         api = API_OF[type(message)]
         if self._offered is None and api is not API_VERSIONS:
-            asked = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1")
-            await self._send(API_VERSIONS, asked, API_VERSIONS.flexible)
+            versions_request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1")
+            await self._send(API_VERSIONS, versions_request, API_VERSIONS.flexible)
             offered = await self.response(ApiVersionsResponse)
             if offered.error_code:
                 raise OperationFailed(

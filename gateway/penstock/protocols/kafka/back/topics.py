@@ -246,5 +246,5 @@ def _settings_of(stream: StreamRef, config: StreamConfig) -> Iterator[tuple[str,
         elif isinstance(value, TimestampingMode) and value in _MODES:
             yield _STAMPS, _MODES[value]
         elif value is not None and value != getattr(_FIXED, name):
-            said = value.value if isinstance(value, TimestampingMode) else value
-            raise fail(FailureCode.NOT_IMPLEMENTED, f"stream {stream}: no topic of Kafka has {name} = {said!r}")
+            setting = value.value if isinstance(value, TimestampingMode) else value
+            raise fail(FailureCode.NOT_IMPLEMENTED, f"stream {stream}: no topic of Kafka has {name} = {setting!r}")

@@ -111,12 +111,12 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
 
     def encode(self, append: Append) -> tuple[ProducedRecords | None, int]:
         """Return the columns of an append; see `GroupingWriter.encode`. Raises NOT_IMPLEMENTED for what Kafka lacks."""
-        for given, what in (
+        for value, what in (
             (append.match_seq_num, "condition on the next number (match_seq_num)"),
             (append.fencing_token, "fencing token"),
             (append.exact_timestamp, "timestamp that a client dictates"),
         ):
-            if given is not None:
+            if value is not None:
                 raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._brokers.where}: Kafka knows no {what}")
         size = BATCH_HEADER + append.metered + _PER_RECORD * len(append.bodies)
         alone = _kept(append) is not None and size >= _ALONE
@@ -166,9 +166,14 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
             self._last = await self._positions.newest(self.partition)
         last, stamps = self._last, []
         for pending_append in appends:
-            for given in pending_append.append.timestamps or [None] * len(pending_append.append.bodies):
+            for requested in pending_append.append.timestamps or [None] * len(pending_append.append.bodies):
                 last = max(
-                    last, now if given is None else given if pending_append.append.event_times else min(given, now)
+                    last,
+                    now
+                    if requested is None
+                    else requested
+                    if pending_append.append.event_times
+                    else min(requested, now),
                 )
                 stamps.append(last)
         return stamps

@@ -92,17 +92,17 @@ class SaslHandlers:
         login.done = True
         return SaslAuthenticateResponse()
 
-    async def _log_in(self, given: PlainCredentials) -> None:
+    async def _log_in(self, credentials: PlainCredentials) -> None:
         """Set the client of this connection. Raises AUTHN, PERMISSION_DENIED and RATE_LIMITED."""
         clients = self._settings.clients
         try:
-            if clients.rules.access is None and not self._is_known(given.secret):
+            if clients.rules.access is None and not self._is_known(credentials.secret):
                 raise fail(FailureCode.AUTHN, "name or secret is wrong")
-            admit_token(given.secret, clients.rules)
+            admit_token(credentials.secret, clients.rules)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.AUTHN or clients.passwords is None:
                 raise
-            identity = await clients.passwords.identity(given.name, given.secret)
+            identity = await clients.passwords.identity(credentials.name, credentials.secret)
             if identity is None:
                 raise
             admit_identity(identity)

@@ -276,12 +276,12 @@ class OffsetHandlers:
         fetched_group = await self._fetched(request.group_id, request.topics, call, stable=request.require_stable)
         return OffsetFetchResponse(topics=fetched_group.topics, error_code=fetched_group.error_code)
 
-    def _refused_member(self, asked: WantedGroup) -> KafkaError:
+    def _refused_member(self, request: WantedGroup) -> KafkaError:
         """Return the error of a request by a member in a certain epoch, NONE if it has it, or for other clients."""
-        if asked.member_id is None or asked.member_epoch < 0:
+        if request.member_id is None or request.member_epoch < 0:
             return KafkaError.NONE
-        member = Membership(group=key_of(asked.group_id), member=asked.member_id, generation=asked.member_epoch)
-        return self._groups.refusal(asked.group_id) or self._groups.refused_fetch(member)
+        member = Membership(group=key_of(request.group_id), member=request.member_id, generation=request.member_epoch)
+        return self._groups.refusal(request.group_id) or self._groups.refused_fetch(member)
 
     async def _fetched_by_key(
         self, group: str, wanted: list[WantedOffsets] | None, call: KafkaCall, *, stable: bool

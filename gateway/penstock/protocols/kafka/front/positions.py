@@ -67,11 +67,11 @@ class PositionHandlers:
             topics.append(ListOffsetsTopicResult(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(topics=topics)
 
-    async def _listed(self, topic: str, asked: ListOffsetsPartition, call: KafkaCall) -> ListOffsetsPartitionResult:
-        result = ListOffsetsPartitionResult(partition_index=asked.partition_index, leader_epoch=LEADER_EPOCH)
+    async def _listed(self, topic: str, partition: ListOffsetsPartition, call: KafkaCall) -> ListOffsetsPartitionResult:
+        result = ListOffsetsPartitionResult(partition_index=partition.partition_index, leader_epoch=LEADER_EPOCH)
         try:
             result.offset, result.timestamp = await self._topics.on(
-                topic, asked.partition_index, partial(self._at_time, asked.timestamp)
+                topic, partition.partition_index, partial(self._at_time, partition.timestamp)
             )
         except OperationFailed as error:
             result.error_code = call.refused(error.failure)
@@ -108,16 +108,16 @@ class PositionHandlers:
             topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
         return OffsetForLeaderEpochResponse(topics=topics)
 
-    async def _end_of(self, topic: str, asked: OffsetForLeaderPartition, call: KafkaCall) -> EpochEndOffset:
+    async def _end_of(self, topic: str, partition: OffsetForLeaderPartition, call: KafkaCall) -> EpochEndOffset:
         """Return the end of a leader epoch: that of the stream, since there is only one epoch. It is the last one
         before later epochs too, which clients may have from a cluster behind."""
-        result = EpochEndOffset(partition=asked.partition)
+        result = EpochEndOffset(partition=partition.partition)
         try:
-            tail = await self._topics.on(topic, asked.partition, self._tail)
+            tail = await self._topics.on(topic, partition.partition, self._tail)
         except OperationFailed as error:
             result.error_code = call.refused(error.failure)
             return result
-        if asked.leader_epoch >= LEADER_EPOCH:
+        if partition.leader_epoch >= LEADER_EPOCH:
             result.leader_epoch, result.end_offset = LEADER_EPOCH, tail.seq_num
         return result
 
@@ -133,12 +133,12 @@ class PositionHandlers:
         return DeleteRecordsResponse(topics=topics)
 
     async def _deleted(
-        self, topic: str, asked: DeleteRecordsPartition, call: KafkaCall
+        self, topic: str, partition: DeleteRecordsPartition, call: KafkaCall
     ) -> DeleteRecordsPartitionResult:
-        result = DeleteRecordsPartitionResult(partition_index=asked.partition_index)
+        result = DeleteRecordsPartitionResult(partition_index=partition.partition_index)
         try:
             result.low_watermark = await self._topics.on(
-                topic, asked.partition_index, partial(self._trim, asked.offset)
+                topic, partition.partition_index, partial(self._trim, partition.offset)
             )
         except OperationFailed as error:
             result.error_code = call.refused(error.failure)

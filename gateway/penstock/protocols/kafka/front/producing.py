@@ -100,9 +100,9 @@ class ProduceHandlers:
             if not 0 < len(request.transactional_id.encode()) <= _MOST_ID:
                 call.refusals += 1
                 return InitProducerIdResponse(error_code=KafkaError.INVALID_REQUEST)
-            given, timeout = (request.producer_id, request.producer_epoch), request.transaction_timeout_ms
+            producer, timeout = (request.producer_id, request.producer_epoch), request.transaction_timeout_ms
             code, producer_id, epoch = await self._transactions.begin(
-                key_of(request.transactional_id), timeout, given, new_producer_id()
+                key_of(request.transactional_id), timeout, producer, new_producer_id()
             )
             if code:
                 call.refusals += 1

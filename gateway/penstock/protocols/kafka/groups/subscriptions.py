@@ -32,8 +32,8 @@ def topic_expression(expression: str) -> Any:
     try:
         return re2.compile(expression, options)
     except re2.error as error:
-        said = error.args[0] if error.args else ""
-        reason = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+        message = error.args[0] if error.args else ""
+        reason = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
         raise ValueError(f"{expression!r:.80} is not a regular expression: {reason}") from None
 
 

@@ -165,11 +165,11 @@ class TransactionService:
         return list(self._producers)
 
     async def begin(
-        self, transactional_id: str, timeout_ms: int, given: tuple[int, int], new_id: int
+        self, transactional_id: str, timeout_ms: int, client_producer: tuple[int, int], new_id: int
     ) -> tuple[KafkaError, int, int]:
         """Return an error, or the id and the epoch of a producer, which fences all earlier ones of its transactional
-        id; an open transaction is aborted first. `given`: id and epoch that the producer has, -1 for none. `new_id`:
-        the id that it gets if it needs one."""
+        id; an open transaction is aborted first. `client_producer`: id and epoch that the producer has, -1 for none.
+        `new_id`: the id that it gets if it needs one."""
         if not self.loaded:
             return KafkaError.COORDINATOR_LOAD_IN_PROGRESS, -1, -1
         if not 0 < timeout_ms <= self._limits().max_timeout * 1000:
@@ -183,8 +183,11 @@ class TransactionService:
             self._producers[transactional_id] = producer
         async with producer.turn:
             record = producer.record
-            known = given[0] == record.producer_id and given[1] in (record.epoch, record.previous_epoch)
-            if given[0] >= 0 and record.epoch >= 0 and not known:
+            known = client_producer[0] == record.producer_id and client_producer[1] in (
+                record.epoch,
+                record.previous_epoch,
+            )
+            if client_producer[0] >= 0 and record.epoch >= 0 and not known:
                 return KafkaError.PRODUCER_FENCED, -1, -1
             if record.state is _S.ONGOING:
                 error = await self._decide(transactional_id, producer, _S.PREPARE_ABORT, bump=True)
@@ -199,7 +202,7 @@ class TransactionService:
                 producer,
                 producer_id=new_id if worn else record.producer_id,
                 epoch=0 if worn else record.epoch + 1,
-                previous_epoch=given[1] if given[0] == record.producer_id and not worn else -1,
+                previous_epoch=client_producer[1] if client_producer[0] == record.producer_id and not worn else -1,
                 timeout_ms=timeout_ms,
                 serial=0 if worn else record.serial,
                 state=_S.EMPTY,

@@ -218,9 +218,14 @@ class AppendQueue:
         places = self._shared.places.of(self.stream)
         (start, first), (end, last) = appended.start, appended.end
         places.saw_ends(start, first, end, last)
-        given = pending.append.timestamps
-        if first != last and given is not None and (first, last) == (given[0], given[-1]) and _rises(given):
-            places.learn(last, start + given.index(last))  # the server kept the given timestamps
+        requested = pending.append.timestamps
+        if (
+            first != last
+            and requested is not None
+            and (first, last) == (requested[0], requested[-1])
+            and _rises(requested)
+        ):
+            places.learn(last, start + requested.index(last))  # the server kept the given timestamps
         known = places.record_id(end - 1, last)
         if known is None and pending.wants_id:
             try:
@@ -253,7 +258,7 @@ class AppendQueue:
         self._room.leave(pending.size)
 
 
-def _rises(given: Sequence[int | None]) -> bool:
+def _rises(requested: Sequence[int | None]) -> bool:
     """Return whether all timestamps are given and in ascending order."""
-    timestamps = [timestamp for timestamp in given if timestamp is not None]
-    return len(timestamps) == len(given) and timestamps == sorted(timestamps)
+    timestamps = [timestamp for timestamp in requested if timestamp is not None]
+    return len(timestamps) == len(requested) and timestamps == sorted(timestamps)

@@ -154,11 +154,11 @@ def _request_token(token: str | None) -> list[tuple[str, str]]:
 
 def _result(response: S2Answer) -> ProvisionResult:
     """Return what the server did: from its header if present, else from the status (S2 fact sheet, 1.3)."""
-    said = response.header("s2-provision-result")
-    if said is None:
+    result = response.header("s2-provision-result")
+    if result is None:
         return _BY_STATUS.get(response.status, ProvisionResult.NOOP)
     try:
-        return ProvisionResult(said)
+        return ProvisionResult(result)
     except ValueError:
-        message = f"{response.where}: header s2-provision-result says {said[:50]!r}"
+        message = f"{response.where}: header s2-provision-result says {result[:50]!r}"
         raise OperationFailed(Failure(FailureCode.UPSTREAM_FAULT, message)) from None

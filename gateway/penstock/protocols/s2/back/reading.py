@@ -264,13 +264,13 @@ class RemoteReadSession(ReadSession):
         """True while records are filtered out, so that the server must not count them towards the read's bounds."""
         return self._identifier is not None and self._identifier.filters
 
-    def _query(self, asked: ReadRemainder) -> str:
+    def _query(self, remainder: ReadRemainder) -> str:
         read = self._read
-        start = self._start if asked.seq_num is None else FromSeqNum(asked.seq_num)
+        start = self._start if remainder.seq_num is None else FromSeqNum(remainder.seq_num)
         wanted: dict[str, object] = dict(start_query(start))
         if read.clamp:
             wanted["clamp"] = "true"
-        for name, value in (("count", asked.count), ("bytes", asked.max_bytes), ("until", read.until)):
+        for name, value in (("count", remainder.count), ("bytes", remainder.max_bytes), ("until", read.until)):
             if value is not None:
                 wanted[name] = value
         if read.wait is not None:

@@ -47,12 +47,12 @@ def query_of(request: Request) -> dict[str, str]:
     UTF-8 become U+FFFD, as in S2.
     """
     if _PLAIN_QUERY.fullmatch(request.query):
-        given = [(name, value) for name, _, value in (pair.partition("=") for pair in request.query.split("&"))]
+        pairs = [(name, value) for name, _, value in (pair.partition("=") for pair in request.query.split("&"))]
     else:
-        given = _decoded(request.query)
-    parameters = dict(given)
-    if len(parameters) < len(given):
-        names = [name for name, _ in given]
+        pairs = _decoded(request.query)
+    parameters = dict(pairs)
+    if len(parameters) < len(pairs):
+        names = [name for name, _ in pairs]
         for name in _ONCE:
             if names.count(name) > 1:
                 raise fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: duplicate field `{name}`")
@@ -109,11 +109,11 @@ def _start(query: Mapping[str, str]) -> Start:
         "timestamp": FromTimestamp,
         "tail_offset": FromTailOffset,
     }
-    given = [kind(value) for name, kind in kinds.items() if (value := number(query, name)) is not None]
-    if len(given) > 1:
+    starts = [kind(value) for name, kind in kinds.items() if (value := number(query, name)) is not None]
+    if len(starts) > 1:
         message = "only one of seq_num, timestamp, or tail_offset can be provided"
         raise fail(FailureCode.INVALID, message)
-    return given[0] if given else FromTailOffset(0)
+    return starts[0] if starts else FromTailOffset(0)
 
 
 def read_of(

@@ -96,12 +96,12 @@ class S3PNative(Native):
             left = max(deadline - trio.current_time(), 0.0)
             block_ms = min(int(left * 1000), self._settings.limits.max_block_ms)
             count = min(max_records, self._count(stream, max_bytes))
-            asked = trio.current_time()
+            asked_at = trio.current_time()
             records = await self._read(ReadRecords(self._name(stream), count, block_ms, start.record_id))
             if records.bodies or left * 1000 < 1:
                 break
             now = trio.current_time()
-            await trio.sleep(min(max(asked + _SHORTEST_BLOCK - now, 0.0), max(deadline - now, 0.0)))
+            await trio.sleep(min(max(asked_at + _SHORTEST_BLOCK - now, 0.0), max(deadline - now, 0.0)))
         if records.bodies and (records.timestamps[0], records.seqs[0]) < start.record_id:
             where = self._pool.upstream.settings.where
             message = f"{where}: a READ from {start.record_id} returned earlier records"

@@ -169,7 +169,7 @@ class StoreConnection:
         """
         call = _Call()
         key = self.next_id()
-        asked, request = trio.current_time(), make(key)
+        asked_at, request = trio.current_time(), make(key)
         self.listen(key, call)
         try:
             self.send(request)
@@ -186,7 +186,7 @@ class StoreConnection:
         if call.failure is not None:
             raise OperationFailed(call.failure)
         if call.reply is None:
-            if self._heard <= asked:
+            if self._heard <= asked_at:
                 reason = f"it sent nothing for {seconds:g} s"
                 self._upstream.breaker.lost(reason)
                 self.give_up(reason)

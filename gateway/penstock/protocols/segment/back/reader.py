@@ -202,7 +202,7 @@ class StoreReader:
         make = _request(self._draft, segment, offset, size)
         trouble: float | None = None
         while True:
-            asked = trio.current_time()
+            asked_at = trio.current_time()
             try:
                 reply = await self._stores.ask_once(segment, make, ConnectionUse.PARKED, _FOREVER)
             except OperationFailed as error:
@@ -222,7 +222,7 @@ class StoreReader:
                 return segment_bytes
             if not parked.waiting:
                 return None
-            if trio.current_time() - asked < _SHORTEST_PARK:
+            if trio.current_time() - asked_at < _SHORTEST_PARK:
                 await trio.sleep(_SHORTEST_PARK)
 
 

@@ -226,24 +226,24 @@ class ClientConnection:
     # ---- reads ---------------------------------------------------------------------------------------------------
 
     async def _read(self, request: released.ReadSegment) -> None:
-        asked = RequestFields(request.request_id, request.segment, request.offset)
-        await self._reads.start(asked, request.suggested_length)
+        fields = RequestFields(request.request_id, request.segment, request.offset)
+        await self._reads.start(fields, request.suggested_length)
 
     async def _read_draft(self, request: draft.ReadSegment) -> None:
-        asked = RequestFields(NO_REQUEST_ID, request.segment, request.offset)
-        await self._reads.start(asked, request.suggested_length)
+        fields = RequestFields(NO_REQUEST_ID, request.segment, request.offset)
+        await self._reads.start(fields, request.suggested_length)
 
     # ---- other requests ------------------------------------------------------------------------------------------
 
     async def _carry_out(self, request: Any) -> None:
         segment = getattr(request, _TOLD_BY.get(type(request), "segment"), "")
-        asked = RequestFields(request.request_id, segment, getattr(request, _AT.get(type(request), ""), NO_OFFSET))
+        fields = RequestFields(request.request_id, segment, getattr(request, _AT.get(type(request), ""), NO_OFFSET))
         try:
             self._link.send(await self._link.carried_out(partial(_HANDLERS[type(request)], self._desk, request)))
         except OperationFailed as error:
-            self._link.refuse(error.failure, asked)
+            self._link.refuse(error.failure, fields)
         except LocalProtocolError as error:  # the reply is too large
-            self._link.refuse(Failure(FailureCode.LIMIT_EXCEEDED, str(error)), asked)
+            self._link.refuse(Failure(FailureCode.LIMIT_EXCEEDED, str(error)), fields)
 
     _takers: ClassVar[Mapping[type[Request], Callable[[ClientConnection, Any], Awaitable[None]]]] = {
         released.Hello: _hello,

@@ -167,16 +167,16 @@ class SegmentLink:
         elif not faults.dropped:
             self._transport.put([message])
 
-    def refuse(self, failure: Failure, asked: RequestFields) -> None:
+    def refuse(self, failure: Failure, fields: RequestFields) -> None:
         """Reply that a request failed; if the dialect has no such reply, take no more requests."""
         count_error(failure.code)
         if failure.code is FailureCode.PERMISSION_DENIED:
-            log.info("request_denied", segment=asked.segment, reason=failure.message)
-        reply = self.replies.refused(failure, asked)
+            log.info("request_denied", segment=fields.segment, reason=failure.message)
+        reply = self.replies.refused(failure, fields)
         if reply is not None:
             self.send(reply)
             return
-        log.info("request_refused", segment=asked.segment, code=failure.code.value, reason=failure.message)
+        log.info("request_refused", segment=fields.segment, code=failure.code.value, reason=failure.message)
         self.end(failure)
 
     async def carried_out(self, attempt: Callable[[], Awaitable[T]], *, idempotent: bool = False) -> T:

@@ -100,18 +100,18 @@ class ConnectionReads:
         self._idle = Waiters()
         self._outstanding = 0
 
-    async def start(self, asked: RequestFields, suggested: int) -> None:
+    async def start(self, fields: RequestFields, suggested: int) -> None:
         """Start a read of about `suggested` bytes; returns before it is answered."""
         try:
-            place = await self._link.carried_out(partial(self._streams.place, asked.segment), idempotent=True)
+            place = await self._link.carried_out(partial(self._streams.place, fields.segment), idempotent=True)
         except OperationFailed as error:
-            self._link.refuse(error.failure, asked)
+            self._link.refuse(error.failure, fields)
             return
         while self._outstanding >= MOST_READS:
             await self._idle.park()
         self._outstanding += 1
         size = max(LEAST_READ, min(suggested, self._settings.max_read_bytes))
-        self._nursery.start_soon(self._run, _Read(asked, place, size))
+        self._nursery.start_soon(self._run, _Read(fields, place, size))
 
     def end(self) -> None:
         """Answer all parked reads now, and park no more."""

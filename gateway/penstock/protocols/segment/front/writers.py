@@ -279,7 +279,7 @@ class ConnectionAppends:
         self._outlet = WriterContext(desk.back, desk.streams, link, nursery, BytesInFlight(), writers)
         self._writers: dict[UUID, ClientWriter] = {}
 
-    async def set_up(self, writer_id: UUID, asked: RequestFields) -> None:
+    async def set_up(self, writer_id: UUID, fields: RequestFields) -> None:
         """Set a writer up and reply with its last position.
 
         Waits until all that it sent before, on this connection or another, is answered.
@@ -290,16 +290,16 @@ class ConnectionAppends:
             before.end()
         link = self._outlet.link
         try:
-            stream, level = await link.carried_out(partial(self._look_up, writer_id, asked), idempotent=True)
+            stream, level = await link.carried_out(partial(self._look_up, writer_id, fields), idempotent=True)
         except OperationFailed as error:
-            link.refuse(error.failure, asked)
+            link.refuse(error.failure, fields)
             return
-        writer = ClientWriter(self._outlet, writer_id, asked.segment, stream, level)
+        writer = ClientWriter(self._outlet, writer_id, fields.segment, stream, level)
         self._writers[writer_id] = self._outlet.writers[stream, writer_id] = writer
-        link.send(link.replies.append_setup(asked, writer_id, level))
+        link.send(link.replies.append_setup(fields, writer_id, level))
 
-    async def _look_up(self, writer_id: UUID, asked: RequestFields) -> tuple[StreamRef, int]:
-        stream = await self._outlet.streams.find(asked.segment)
+    async def _look_up(self, writer_id: UUID, fields: RequestFields) -> tuple[StreamRef, int]:
+        stream = await self._outlet.streams.find(fields.segment)
         if (elsewhere := self._outlet.writers.get((stream, writer_id))) is not None:
             await elsewhere.take()
         return stream, await self._outlet.back.perform(GetAttribute(stream, writer_id.bytes))
