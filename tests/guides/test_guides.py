@@ -75,11 +75,11 @@ GUIDES = {
             "pip install": [],
             "cat > test_orders.py": [],
             "--on-miss record": ["2 passed", "4 not recorded", "recorded into recordings/test_orders.py/test_first"],
-            "run recordings -- pytest -q test_orders.py\n": [
+            "mock recordings -- pytest -q test_orders.py\n": [
                 "2 passed",
                 "4 requests answered from the recording, 0 not recorded, 0 never asked",
             ],
-            "run recordings -- pytest -q test_orders.py::test_second": ["1 passed", "2 requests answered"],
+            "mock recordings -- pytest -q test_orders.py::test_second": ["1 passed", "2 requests answered"],
             "--fork orders@1": ["1 passed", "2 by a fork"],
             "cat > test_fixtures.py": ["2 passed"],
             "from penstock.testing": ["200 [", "'PRAVEGA_CONTROLLER_URI'", "'S2_BASIN_ENDPOINT'"],
@@ -88,7 +88,7 @@ GUIDES = {
                 '"test": "test_orders.py/test_first"',
             ],
         },
-        ends="run recordings -- pytest -q test_orders.py\n",
+        ends="mock recordings -- pytest -q test_orders.py\n",
     ),
 }
 

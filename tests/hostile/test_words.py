@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import socket
 import time
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
+from support.http.h2_client import H2Connection
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
 from support.s2.client import S2Client
 from support.s3p.client import S3PClient, S3PError
@@ -68,8 +70,11 @@ def test_s2_is_full(full: GatewayProcess) -> None:
 
 def test_s2_is_full_over_http2(full: GatewayProcess) -> None:
     with one_more_http(full):
-        answer = S2Client(("127.0.0.1", full.s2_port), BASIN, "h2").request("GET", "/v1/streams")
-    answer.fails(503, "rate_limited")
+        connection = H2Connection(("127.0.0.1", full.s2_port))
+        stream = connection.open("GET", "/v1/streams", {"s2-basin": BASIN}, own_connection=True)
+        status, body = stream.status, b"".join(iter(stream.receive, b""))
+        stream.close()
+    assert (status, json.loads(body)["code"]) == (503, "rate_limited")
 
 
 def test_s3p_is_full(full: GatewayProcess) -> None:
