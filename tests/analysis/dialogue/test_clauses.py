@@ -33,6 +33,7 @@ from penstock_codecs.segment import (
 RAISERS = {"bad_format", "over_limit", "bad_message", "S3PFault", "FrameFault", "Violation", "MalformedValue"}
 WORDS = {
     "name": "an array",
+    "expected": "element 1",
     "what": "element 1",
     "key": "COUNT",
     "MAX_DIGITS": "20",
