@@ -29,6 +29,7 @@ from penstock_codecs.failures import FailureCode, RemoteProtocolError
 
 TEXT = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=256)
 NUMBER = st.integers(0, MOST_INTEGER)
+SENTINELS = ("-1", "now")
 APPENDS = st.builds(
     AppendRequest,
     st.none() | st.sampled_from(["application/json", "text/plain; charset=utf-8"]),
@@ -54,10 +55,16 @@ def test_a_read(seq_num: int, live: LiveMode | None, cursor: int | None) -> None
     assert (found.start, found.live, found.cursor) == (seq_num, live, cursor)
 
 
-@given(TEXT)
+@given(TEXT.filter(lambda text: text not in SENTINELS))
 def test_an_offset_is_sent_back_as_it_is(offset: str) -> None:
     assert parse_qsl(read_query(offset), keep_blank_values=True) == [("offset", offset)]
     assert position_answer(get([("stream-next-offset", offset)])).next_offset == offset
+
+
+@pytest.mark.parametrize("sentinel", SENTINELS)
+def test_a_sentinel_is_no_offset_of_a_server(sentinel: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="is no offset"):
+        position_answer(get([("stream-next-offset", sentinel)]))
 
 
 def test_the_beginning() -> None:
