@@ -88,7 +88,9 @@ class AdministrationHandlers:
     # ---- creation and deletion ---------------------------------------------------------------------------------------
 
     async def _create(self, request: CreateTopicsRequest, call: KafkaCall) -> CreateTopicsResponse:
-        counts = Counter(topic.name for topic in request.topics)
+        counts: Counter[str] = Counter()
+        async for topic in call.each(request.topics):
+            counts[topic.name] += 1
         created = []
         async for topic in call.each(request.topics):
             try:
@@ -198,7 +200,7 @@ class AdministrationHandlers:
             await self._topics.grow(topic.name, count, topic.count, own)
 
     async def _delete(self, request: DeleteTopicsRequest, call: KafkaCall) -> DeleteTopicsResponse:
-        wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+        wanted = request.topics or [DeleteTopicState(name=name) async for name in call.each(request.topic_names)]
         return DeleteTopicsResponse(responses=[await self._deleted(topic, call) async for topic in call.each(wanted)])
 
     async def _deleted(self, topic: DeleteTopicState, call: KafkaCall) -> DeletedTopic:

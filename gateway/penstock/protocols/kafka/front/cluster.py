@@ -116,7 +116,7 @@ class ClusterHandlers:
         """Describe partitions, at most so many, from the cursor on."""
         start, limit = request.cursor, min(max(request.response_partition_limit, 1), _MOST_PARTITIONS)
         every = None if request.topics else await self._ids.all()
-        names = sorted({topic.name for topic in request.topics} if every is None else every)
+        names = sorted({topic.name async for topic in call.each(request.topics)} if every is None else every)
         response = DescribeTopicPartitionsResponse(topics=[])
         async for name in call.each(names):
             if start is not None and name < start.topic_name:
