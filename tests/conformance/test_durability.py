@@ -1,14 +1,14 @@
 """An acknowledged record survives `kill -9`, whichever protocol it came by."""
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.client import HTTPException
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support.killing import kill_under_load
 from support.process import BASIN, GatewayProcess
 from support.rounds import each_number_of_rounds
 from support.s2.client import S2Client
@@ -17,11 +17,7 @@ from support.s3p.client import S3PClient, following, parse_id
 
 from penstock_proto import s2_pb2 as pb
 
-GONE = (OSError, EOFError, AssertionError, ValueError, HTTPException)
-"""Errors that a client may get when the gateway is killed."""
 KINDS = ("s2s-h1", "s2s-h2", "json", "s3p")
-PATIENCE_SECONDS = 60
-"""Most time that the last round takes longer, for enough to be acknowledged on a machine that is busy otherwise."""
 
 
 @dataclass
@@ -91,37 +87,14 @@ class Load:
 
     def run(self, gateway: GatewayProcess, seconds: float, enough: Callable[[], bool]) -> None:
         """Write, and kill the gateway after some time, once enough was acknowledged."""
-        clients: list[tuple[Callable[..., None], tuple[str, ...]]] = [
-            (self.by_s2s, ("s2s-h1", "h1")),
-            (self.by_s2s, ("s2s-h2", "h2")),
-            (self.by_json, ("json",)),
-            (self.by_s3p, ("s3p",)),
-            (self.follow, ()),
+        clients = [
+            partial(self.by_s2s, "s2s-h1", "h1"),
+            partial(self.by_s2s, "s2s-h2", "h2"),
+            partial(self.by_json, "json"),
+            partial(self.by_s3p, "s3p"),
+            self.follow,
         ]
-
-        killed = threading.Event()
-        failures: list[BaseException] = []
-
-        def until_gone(client: Callable[..., None], arguments: tuple[str, ...]) -> None:
-            try:
-                client(*arguments)
-            except GONE as error:
-                if not killed.is_set():
-                    failures.append(error)
-
-        threads = [threading.Thread(target=until_gone, args=client) for client in clients]
-        for thread in threads:
-            thread.start()
-        time.sleep(seconds)
-        patience = time.monotonic() + PATIENCE_SECONDS
-        while not (enough() or failures) and time.monotonic() < patience:
-            time.sleep(0.01)
-        killed.set()
-        gateway.kill()
-        for thread in threads:
-            thread.join(20)
-            assert not thread.is_alive()
-        assert not failures, failures
+        kill_under_load(gateway, clients, seconds, enough)
 
 
 @dataclass

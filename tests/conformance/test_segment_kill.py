@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from support.killing import kill_under_load
 from support.process import BASIN, GatewayProcess
 from support.rounds import each_number_of_rounds
 from support.s2.client import S2Client
@@ -25,10 +22,6 @@ from penstock_proto import s2_pb2 as pb
 STREAM = "kill"
 SEGMENT = f"{BASIN}/{STREAM}/0.#epoch.0"
 IN_FLIGHT = 50
-PATIENCE_SECONDS = 60
-"""Most time that the last round takes longer, for enough to be acknowledged on a machine that is busy otherwise."""
-GONE = (OSError, EOFError, AssertionError, ValueError, HTTPException)
-"""Errors that a client may get when the gateway is killed."""
 Address = tuple[str, int]
 
 
@@ -129,35 +122,6 @@ class S2S:
                     self.acked[self.rounds] = number - 8
 
 
-def play(
-    gateway: GatewayProcess, clients: list[Callable[[], None]], seconds: float, enough: Callable[[], bool]
-) -> None:
-    """Run the clients, and kill the gateway after some time, once enough was acknowledged."""
-    killed = threading.Event()
-    failures: list[BaseException] = []
-
-    def until_gone(client: Callable[[], None]) -> None:
-        try:
-            client()
-        except GONE as error:
-            if not killed.is_set():
-                failures.append(error)
-
-    threads = [threading.Thread(target=until_gone, args=(client,)) for client in clients]
-    for thread in threads:
-        thread.start()
-    time.sleep(seconds)
-    patience = time.monotonic() + PATIENCE_SECONDS
-    while not (enough() or failures) and time.monotonic() < patience:
-        time.sleep(0.01)
-    killed.set()
-    gateway.kill()
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive()
-    assert not failures, failures
-
-
 def test_positions_and_tables_are_kept(fresh_gateway: GatewayProcess) -> None:
     """After `kill -9`: writers' event numbers, connection offsets, and tables with their versions."""
     address, table = ("127.0.0.1", fresh_gateway.segment_port), "scope/group_kvtable/0.#epoch.0"
@@ -204,7 +168,9 @@ def test_exactly_once(tmp_path: Path, rounds: int) -> None:
                     client.create(SEGMENT)
             runs = [partial(one.run, address) for one in (*writers, *connections)]
             last = number == rounds - 1
-            play(gateway, [*runs, partial(s2s.run, s2)], dice.uniform(0.1, 0.5), lambda last=last: not last or enough())
+            kill_under_load(
+                gateway, [*runs, partial(s2s.run, s2)], dice.uniform(0.1, 0.5), lambda last=last: not last or enough()
+            )
         gateway.start()
         check(gateway, [*writers, *connections], s2s, rounds)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -20,10 +20,6 @@ PAGE: Final = 1000
 """Most names requested from a back at once."""
 
 T = TypeVar("T", StreamInfo, BasinInfo)
-
-
-class _Named(Protocol):
-    name: str
 
 
 class BackListing(msgspec.Struct, Generic[T], frozen=True):

@@ -12,7 +12,7 @@ def _cases(names: str) -> set[str]:
 
 
 S2: Faults = {
-    "nobody is healthy": (respelled(rb"OK$", b"NO"), "tail", {"health"}),
+    "health is denied": (respelled(rb"OK$", b"NO"), "tail", {"health"}),
     "bad requests are agreed to": (
         replied(b"HTTP/1.1 400", b"HTTP/1.1 200"),
         "tail append read events streams basins encryption",

@@ -29,11 +29,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def talk_until_refused(talk: Talk, size: int, most: int) -> None:
-    """Say `size` bytes again and again."""
-    assert any(not talk.say(size) for _ in range(most)), "it is still being recorded"
-
-
 def checked(directory: Path) -> list[CaptureEvent]:
     """The events of all files, which are whole."""
     events = [event for path in capture_files(directory) for event in read_file(path)]
