@@ -63,8 +63,8 @@ def reassigned(ids: AssignedIds) -> Callable[[bytes], bytes]:
 
 def _live(value: Any, ids: AssignedIds) -> Any:
     """Return a decoded value with the ids of the live server, the same object if they are equal."""
-    if isinstance(value, list):
-        parts = [_live(part, ids) for part in value]
+    if isinstance(value, tuple):
+        parts = tuple([_live(part, ids) for part in value])
         return value if all(one is other for one, other in zip(parts, value, strict=True)) else parts
     if not isinstance(value, KafkaMessage):
         return value

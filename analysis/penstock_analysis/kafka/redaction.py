@@ -156,8 +156,8 @@ def _blanked(value: Any, leaves: Leaves, frame: bytes, at: int, edits: list[Edit
         return changed(text, found).decode() if (found := leaves.leaf(text, text=True)) else value
     if isinstance(value, bytes):
         return changed(value, found) if (found := leaves.leaf(value)) else value
-    if isinstance(value, list):
-        parts = [_blanked(part, leaves, frame, at, edits) for part in value]
+    if isinstance(value, tuple):
+        parts = tuple([_blanked(part, leaves, frame, at, edits) for part in value])
         return value if all(map(_is, parts, value)) else parts
     if not isinstance(value, KafkaMessage | KafkaRequest):
         return value

@@ -5,6 +5,7 @@ The versions and fields are those of Apache Kafka's message definitions (`client
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from penstock_codecs.kafka.schema import (
@@ -89,11 +90,11 @@ class ApiVersionsResponse(KafkaMessage, kw_only=True):
     """The APIs of the server."""
 
     error_code: Int16 = 0
-    api_keys: list[ApiVersionRange]
+    api_keys: Sequence[ApiVersionRange]
     throttle_time_ms: Annotated[Int32, since(1)] = 0
-    supported_features: Annotated[list[SupportedFeature], tagged(0, 3)] = []
+    supported_features: Annotated[Sequence[SupportedFeature], tagged(0, 3)] = ()
     finalized_features_epoch: Annotated[Int64, tagged(1, 3)] = -1
-    finalized_features: Annotated[list[FinalizedFeature], tagged(2, 3)] = []
+    finalized_features: Annotated[Sequence[FinalizedFeature], tagged(2, 3)] = ()
     zk_migration_ready: Annotated[bool, tagged(3, 3)] = False
 
 
@@ -107,7 +108,7 @@ class MetadataRequestTopic(KafkaMessage, kw_only=True):
 class MetadataRequest(KafkaMessage, kw_only=True):
     """Asks for topics and brokers; no topics (version 0) or null: for all topics."""
 
-    topics: Annotated[list[MetadataRequestTopic] | None, nullable(1)]
+    topics: Annotated[Sequence[MetadataRequestTopic] | None, nullable(1)]
     allow_auto_topic_creation: Annotated[bool, since(4)] = True
     include_cluster_authorized_operations: Annotated[bool, since(8), until(10)] = False
     include_topic_authorized_operations: Annotated[bool, since(8)] = False
@@ -129,9 +130,9 @@ class MetadataPartition(KafkaMessage, kw_only=True):
     partition_index: Int32
     leader_id: Int32
     leader_epoch: Annotated[Int32, since(7)] = -1
-    replica_nodes: list[Int32]
-    isr_nodes: list[Int32]
-    offline_replicas: Annotated[list[Int32], since(5)] = []
+    replica_nodes: Sequence[Int32]
+    isr_nodes: Sequence[Int32]
+    offline_replicas: Annotated[Sequence[Int32], since(5)] = ()
 
 
 class MetadataTopic(KafkaMessage, kw_only=True):
@@ -141,7 +142,7 @@ class MetadataTopic(KafkaMessage, kw_only=True):
     name: Annotated[str | None, nullable(12)] = None
     topic_id: Annotated[Uuid, since(10)] = NO_UUID
     is_internal: Annotated[bool, since(1)] = False
-    partitions: list[MetadataPartition]
+    partitions: Sequence[MetadataPartition]
     topic_authorized_operations: Annotated[Int32, since(8)] = NO_OPERATIONS
 
 
@@ -149,10 +150,10 @@ class MetadataResponse(KafkaMessage, kw_only=True):
     """Topics and brokers."""
 
     throttle_time_ms: Annotated[Int32, since(3)] = 0
-    brokers: list[MetadataBroker]
+    brokers: Sequence[MetadataBroker]
     cluster_id: Annotated[str | None, since(2)] = None
     controller_id: Annotated[Int32, since(1)] = -1
-    topics: list[MetadataTopic]
+    topics: Sequence[MetadataTopic]
     cluster_authorized_operations: Annotated[Int32, since(8), until(10)] = NO_OPERATIONS
     error_code: Annotated[Int16, since(13)] = 0
 
@@ -173,7 +174,7 @@ class TopicPartitionsCursor(KafkaMessage, kw_only=True):
 class DescribeTopicPartitionsRequest(KafkaMessage, kw_only=True):
     """Asks for partitions of topics, in the order of their names; without topics, of all (KIP-966)."""
 
-    topics: list[TopicAsked]
+    topics: Sequence[TopicAsked]
     response_partition_limit: Int32 = 2000
     cursor: TopicPartitionsCursor | None = None
 
@@ -185,11 +186,11 @@ class DescribedPartition(KafkaMessage, kw_only=True):
     partition_index: Int32
     leader_id: Int32
     leader_epoch: Int32 = -1
-    replica_nodes: list[Int32]
-    isr_nodes: list[Int32]
-    eligible_leader_replicas: list[Int32] | None = None
-    last_known_elr: list[Int32] | None = None
-    offline_replicas: list[Int32] = []
+    replica_nodes: Sequence[Int32]
+    isr_nodes: Sequence[Int32]
+    eligible_leader_replicas: Sequence[Int32] | None = None
+    last_known_elr: Sequence[Int32] | None = None
+    offline_replicas: Sequence[Int32] = ()
 
 
 class DescribedTopicPartitions(KafkaMessage, kw_only=True):
@@ -199,7 +200,7 @@ class DescribedTopicPartitions(KafkaMessage, kw_only=True):
     name: str | None = None
     topic_id: Uuid = NO_UUID
     is_internal: bool = False
-    partitions: list[DescribedPartition] = []
+    partitions: Sequence[DescribedPartition] = ()
     topic_authorized_operations: Int32 = NO_OPERATIONS
 
 
@@ -207,7 +208,7 @@ class DescribeTopicPartitionsResponse(KafkaMessage, kw_only=True):
     """The partitions; `next_cursor`: where to go on, None after the last ones."""
 
     throttle_time_ms: Int32 = 0
-    topics: list[DescribedTopicPartitions]
+    topics: Sequence[DescribedTopicPartitions]
     next_cursor: TopicPartitionsCursor | None = None
 
 
@@ -247,7 +248,7 @@ class DescribeClusterResponse(KafkaMessage, kw_only=True):
     endpoint_type: Annotated[Int8, since(1)] = 1
     cluster_id: str
     controller_id: Int32 = -1
-    brokers: list[ClusterBroker]
+    brokers: Sequence[ClusterBroker]
     cluster_authorized_operations: Int32 = NO_OPERATIONS
 
 
@@ -261,7 +262,7 @@ class SaslHandshakeResponse(KafkaMessage, kw_only=True):
     """Tells whether the mechanism may be used, and the server's mechanisms."""
 
     error_code: Int16 = 0
-    mechanisms: list[str]
+    mechanisms: Sequence[str]
 
 
 class SaslAuthenticateRequest(KafkaMessage, kw_only=True):

@@ -5,6 +5,8 @@ The versions and fields are those of Apache Kafka's message definitions (`client
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock_codecs.kafka.schema import Int8, Int16, Int32, KafkaMessage
 
 __all__ = [
@@ -33,13 +35,13 @@ class AlteredResource(KafkaMessage, kw_only=True):
 
     resource_type: Int8
     resource_name: str
-    configs: list[AlteredConfig]
+    configs: Sequence[AlteredConfig]
 
 
 class IncrementalAlterConfigsRequest(KafkaMessage, kw_only=True):
     """Changes settings, or only checks whether they could be changed."""
 
-    resources: list[AlteredResource]
+    resources: Sequence[AlteredResource]
     validate_only: bool = False
 
 
@@ -56,7 +58,7 @@ class IncrementalAlterConfigsResponse(KafkaMessage, kw_only=True):
     """The outcomes of an IncrementalAlterConfigs request."""
 
     throttle_time_ms: Int32 = 0
-    responses: list[AlteredResourceResult]
+    responses: Sequence[AlteredResourceResult]
 
 
 class ReplacedConfig(KafkaMessage, kw_only=True):
@@ -71,13 +73,13 @@ class ReplacedResource(KafkaMessage, kw_only=True):
 
     resource_type: Int8
     resource_name: str
-    configs: list[ReplacedConfig]
+    configs: Sequence[ReplacedConfig]
 
 
 class AlterConfigsRequest(KafkaMessage, kw_only=True):
     """Replaces settings, or only checks whether they could be replaced."""
 
-    resources: list[ReplacedResource]
+    resources: Sequence[ReplacedResource]
     validate_only: bool = False
 
 
@@ -85,4 +87,4 @@ class AlterConfigsResponse(KafkaMessage, kw_only=True):
     """The outcomes of an AlterConfigs request."""
 
     throttle_time_ms: Int32 = 0
-    responses: list[AlteredResourceResult]
+    responses: Sequence[AlteredResourceResult]

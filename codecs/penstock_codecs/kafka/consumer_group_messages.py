@@ -5,9 +5,8 @@ The versions and fields are those of Apache Kafka's message definitions (`client
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
-
-import msgspec
 
 from penstock_codecs.kafka.cluster_messages import NO_OPERATIONS
 from penstock_codecs.kafka.schema import Int8, Int16, Int32, KafkaMessage, Uuid, since
@@ -29,7 +28,7 @@ class AssignedTopic(KafkaMessage, kw_only=True):
     """Partitions of a topic that a member owns, or is to use."""
 
     topic_id: Uuid
-    partitions: list[Int32]
+    partitions: Sequence[Int32]
 
 
 class ConsumerGroupHeartbeatRequest(KafkaMessage, kw_only=True):
@@ -44,16 +43,16 @@ class ConsumerGroupHeartbeatRequest(KafkaMessage, kw_only=True):
     instance_id: str | None = None
     rack_id: str | None = None
     rebalance_timeout_ms: Int32 = -1
-    subscribed_topic_names: list[str] | None = None
+    subscribed_topic_names: Sequence[str] | None = None
     subscribed_topic_regex: Annotated[str | None, since(1)] = None
     server_assignor: str | None = None
-    topic_partitions: list[AssignedTopic] | None = None
+    topic_partitions: Sequence[AssignedTopic] | None = None
 
 
 class ConsumerAssignment(KafkaMessage, kw_only=True):
     """The partitions that a member can use at once."""
 
-    topic_partitions: list[AssignedTopic]
+    topic_partitions: Sequence[AssignedTopic]
 
 
 class ConsumerGroupHeartbeatResponse(KafkaMessage, kw_only=True):
@@ -71,7 +70,7 @@ class ConsumerGroupHeartbeatResponse(KafkaMessage, kw_only=True):
 class ConsumerGroupDescribeRequest(KafkaMessage, kw_only=True):
     """Asks for groups of this protocol."""
 
-    group_ids: list[str]
+    group_ids: Sequence[str]
     include_authorized_operations: bool = False
 
 
@@ -80,13 +79,13 @@ class DescribedTopic(KafkaMessage, kw_only=True):
 
     topic_id: Uuid
     topic_name: str
-    partitions: list[Int32]
+    partitions: Sequence[Int32]
 
 
 class DescribedAssignment(KafkaMessage, kw_only=True):
     """The partitions that are assigned to a member."""
 
-    topic_partitions: list[DescribedTopic] = []
+    topic_partitions: Sequence[DescribedTopic] = ()
 
 
 class DescribedConsumer(KafkaMessage, kw_only=True):
@@ -101,7 +100,7 @@ class DescribedConsumer(KafkaMessage, kw_only=True):
     member_epoch: Int32
     client_id: str
     client_host: str
-    subscribed_topic_names: list[str]
+    subscribed_topic_names: Sequence[str]
     subscribed_topic_regex: str | None = None
     assignment: DescribedAssignment
     target_assignment: DescribedAssignment
@@ -118,7 +117,7 @@ class DescribedConsumerGroup(KafkaMessage, kw_only=True):
     group_epoch: Int32 = 0
     assignment_epoch: Int32 = 0
     assignor_name: str = ""
-    members: list[DescribedConsumer] = msgspec.field(default_factory=list)
+    members: Sequence[DescribedConsumer] = ()
     authorized_operations: Int32 = NO_OPERATIONS
 
 
@@ -126,4 +125,4 @@ class ConsumerGroupDescribeResponse(KafkaMessage, kw_only=True):
     """The groups."""
 
     throttle_time_ms: Int32 = 0
-    groups: list[DescribedConsumerGroup]
+    groups: Sequence[DescribedConsumerGroup]

@@ -5,6 +5,7 @@ The versions and fields are those of Apache Kafka's message definitions (`client
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from penstock_codecs.kafka.schema import NO_UUID, Int8, Int16, Int32, Int64, KafkaMessage, Uuid, nullable, since, until
@@ -66,7 +67,7 @@ class FindCoordinatorRequest(KafkaMessage, kw_only=True):
 
     key: Annotated[str, until(3)] = ""
     key_type: Annotated[Int8, since(1)] = 0
-    coordinator_keys: Annotated[list[str], since(4)] = []
+    coordinator_keys: Annotated[Sequence[str], since(4)] = ()
 
 
 class CoordinatorAddress(KafkaMessage, kw_only=True):
@@ -89,7 +90,7 @@ class FindCoordinatorResponse(KafkaMessage, kw_only=True):
     node_id: Annotated[Int32, until(3)] = -1
     host: Annotated[str, until(3)] = ""
     port: Annotated[Int32, until(3)] = -1
-    coordinators: Annotated[list[CoordinatorAddress], since(4)] = []
+    coordinators: Annotated[Sequence[CoordinatorAddress], since(4)] = ()
 
 
 # ---- membership ------------------------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ class JoinGroupRequest(KafkaMessage, kw_only=True):
     member_id: str
     group_instance_id: Annotated[str | None, since(5)] = None
     protocol_type: str
-    protocols: list[GroupProtocol]
+    protocols: Sequence[GroupProtocol]
     reason: Annotated[str | None, since(8)] = None
 
 
@@ -134,7 +135,7 @@ class JoinGroupResponse(KafkaMessage, kw_only=True):
     leader: str = ""
     skip_assignment: Annotated[bool, since(9)] = False
     member_id: str
-    members: list[JoinGroupMember] = []
+    members: Sequence[JoinGroupMember] = ()
 
 
 class SyncGroupAssignment(KafkaMessage, kw_only=True):
@@ -153,7 +154,7 @@ class SyncGroupRequest(KafkaMessage, kw_only=True):
     group_instance_id: Annotated[str | None, since(3)] = None
     protocol_type: Annotated[str | None, since(5)] = None
     protocol_name: Annotated[str | None, since(5)] = None
-    assignments: list[SyncGroupAssignment] = []
+    assignments: Sequence[SyncGroupAssignment] = ()
 
 
 class SyncGroupResponse(KafkaMessage, kw_only=True):
@@ -195,7 +196,7 @@ class LeaveGroupRequest(KafkaMessage, kw_only=True):
 
     group_id: str
     member_id: Annotated[str, until(2)] = ""
-    members: Annotated[list[LeaveGroupMember], since(3)] = []
+    members: Annotated[Sequence[LeaveGroupMember], since(3)] = ()
 
 
 class LeftMember(KafkaMessage, kw_only=True):
@@ -211,7 +212,7 @@ class LeaveGroupResponse(KafkaMessage, kw_only=True):
 
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
-    members: Annotated[list[LeftMember], since(3)] = []
+    members: Annotated[Sequence[LeftMember], since(3)] = ()
 
 
 # ---- committed offsets -----------------------------------------------------------------------------------------------
@@ -231,7 +232,7 @@ class OffsetsToCommit(KafkaMessage, kw_only=True):
 
     name: Annotated[str, until(9)] = ""
     topic_id: Annotated[Uuid, since(10)] = NO_UUID
-    partitions: list[OffsetToCommit]
+    partitions: Sequence[OffsetToCommit]
 
 
 class OffsetCommitRequest(KafkaMessage, kw_only=True):
@@ -242,7 +243,7 @@ class OffsetCommitRequest(KafkaMessage, kw_only=True):
     member_id: str = ""
     group_instance_id: Annotated[str | None, since(7)] = None
     retention_time_ms: Annotated[Int64, until(4)] = -1
-    topics: list[OffsetsToCommit]
+    topics: Sequence[OffsetsToCommit]
 
 
 class CommittedPartition(KafkaMessage, kw_only=True):
@@ -257,14 +258,14 @@ class CommittedTopic(KafkaMessage, kw_only=True):
 
     name: Annotated[str, until(9)] = ""
     topic_id: Annotated[Uuid, since(10)] = NO_UUID
-    partitions: list[CommittedPartition]
+    partitions: Sequence[CommittedPartition]
 
 
 class OffsetCommitResponse(KafkaMessage, kw_only=True):
     """The outcomes of an OffsetCommit request."""
 
     throttle_time_ms: Annotated[Int32, since(3)] = 0
-    topics: list[CommittedTopic]
+    topics: Sequence[CommittedTopic]
 
 
 class WantedOffsets(KafkaMessage, kw_only=True):
@@ -272,7 +273,7 @@ class WantedOffsets(KafkaMessage, kw_only=True):
 
     name: Annotated[str, until(9)] = ""
     topic_id: Annotated[Uuid, since(10)] = NO_UUID
-    partition_indexes: list[Int32]
+    partition_indexes: Sequence[Int32]
 
 
 class WantedGroup(KafkaMessage, kw_only=True):
@@ -281,15 +282,15 @@ class WantedGroup(KafkaMessage, kw_only=True):
     group_id: str
     member_id: Annotated[str | None, since(9)] = None
     member_epoch: Annotated[Int32, since(9)] = -1
-    topics: list[WantedOffsets] | None = None
+    topics: Sequence[WantedOffsets] | None = None
 
 
 class OffsetFetchRequest(KafkaMessage, kw_only=True):
     """Asks for committed offsets: of one group in older versions, of any number since version 8."""
 
     group_id: Annotated[str, until(7)] = ""
-    topics: Annotated[list[WantedOffsets] | None, until(7), nullable(2)] = None
-    groups: Annotated[list[WantedGroup], since(8)] = []
+    topics: Annotated[Sequence[WantedOffsets] | None, until(7), nullable(2)] = None
+    groups: Annotated[Sequence[WantedGroup], since(8)] = ()
     require_stable: Annotated[bool, since(7)] = False
 
 
@@ -308,14 +309,14 @@ class FetchedTopic(KafkaMessage, kw_only=True):
 
     name: Annotated[str, until(9)] = ""
     topic_id: Annotated[Uuid, since(10)] = NO_UUID
-    partitions: list[FetchedOffset]
+    partitions: Sequence[FetchedOffset]
 
 
 class FetchedOffsets(KafkaMessage, kw_only=True):
     """The offsets of one group."""
 
     group_id: str
-    topics: list[FetchedTopic] = []
+    topics: Sequence[FetchedTopic] = ()
     error_code: Int16 = 0
 
 
@@ -323,9 +324,9 @@ class OffsetFetchResponse(KafkaMessage, kw_only=True):
     """The committed offsets."""
 
     throttle_time_ms: Annotated[Int32, since(3)] = 0
-    topics: Annotated[list[FetchedTopic], until(7)] = []
+    topics: Annotated[Sequence[FetchedTopic], until(7)] = ()
     error_code: Annotated[Int16, since(2), until(7)] = 0
-    groups: Annotated[list[FetchedOffsets], since(8)] = []
+    groups: Annotated[Sequence[FetchedOffsets], since(8)] = ()
 
 
 class OffsetDeletePartition(KafkaMessage, kw_only=True):
@@ -338,14 +339,14 @@ class OffsetDeleteTopic(KafkaMessage, kw_only=True):
     """The partitions of one topic."""
 
     name: str
-    partitions: list[OffsetDeletePartition]
+    partitions: Sequence[OffsetDeletePartition]
 
 
 class OffsetDeleteRequest(KafkaMessage, kw_only=True):
     """Removes committed offsets of a group."""
 
     group_id: str
-    topics: list[OffsetDeleteTopic]
+    topics: Sequence[OffsetDeleteTopic]
 
 
 class DeletedOffset(KafkaMessage, kw_only=True):
@@ -359,7 +360,7 @@ class DeletedOffsets(KafkaMessage, kw_only=True):
     """The outcomes for one topic."""
 
     name: str
-    partitions: list[DeletedOffset]
+    partitions: Sequence[DeletedOffset]
 
 
 class OffsetDeleteResponse(KafkaMessage, kw_only=True):
@@ -367,7 +368,7 @@ class OffsetDeleteResponse(KafkaMessage, kw_only=True):
 
     error_code: Int16 = 0
     throttle_time_ms: Int32 = 0
-    topics: list[DeletedOffsets] = []
+    topics: Sequence[DeletedOffsets] = ()
 
 
 # ---- administration --------------------------------------------------------------------------------------------------
@@ -376,7 +377,7 @@ class OffsetDeleteResponse(KafkaMessage, kw_only=True):
 class DescribeGroupsRequest(KafkaMessage, kw_only=True):
     """Asks for the state and the members of groups."""
 
-    groups: list[str]
+    groups: Sequence[str]
     include_authorized_operations: Annotated[bool, since(3)] = False
 
 
@@ -400,7 +401,7 @@ class DescribedGroup(KafkaMessage, kw_only=True):
     group_state: str = ""
     protocol_type: str = ""
     protocol_data: str = ""
-    members: list[DescribedMember] = []
+    members: Sequence[DescribedMember] = ()
     authorized_operations: Annotated[Int32, since(3)] = -(1 << 31)
 
 
@@ -408,14 +409,14 @@ class DescribeGroupsResponse(KafkaMessage, kw_only=True):
     """The groups."""
 
     throttle_time_ms: Annotated[Int32, since(1)] = 0
-    groups: list[DescribedGroup] = []
+    groups: Sequence[DescribedGroup] = ()
 
 
 class ListGroupsRequest(KafkaMessage, kw_only=True):
     """Asks for all groups, or those in some states or of some types."""
 
-    states_filter: Annotated[list[str], since(4)] = []
-    types_filter: Annotated[list[str], since(5)] = []
+    states_filter: Annotated[Sequence[str], since(4)] = ()
+    types_filter: Annotated[Sequence[str], since(5)] = ()
 
 
 class ListedGroup(KafkaMessage, kw_only=True):
@@ -432,13 +433,13 @@ class ListGroupsResponse(KafkaMessage, kw_only=True):
 
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
-    groups: list[ListedGroup] = []
+    groups: Sequence[ListedGroup] = ()
 
 
 class DeleteGroupsRequest(KafkaMessage, kw_only=True):
     """Deletes groups that have no members."""
 
-    groups_names: list[str]
+    groups_names: Sequence[str]
 
 
 class DeletedGroup(KafkaMessage, kw_only=True):
@@ -452,4 +453,4 @@ class DeleteGroupsResponse(KafkaMessage, kw_only=True):
     """The outcomes of a DeleteGroups request."""
 
     throttle_time_ms: Int32 = 0
-    results: list[DeletedGroup] = []
+    results: Sequence[DeletedGroup] = ()

@@ -5,6 +5,7 @@ The versions and fields are those of Apache Kafka's message definitions (`client
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from penstock_codecs.kafka.schema import Int8, Int16, Int32, Int64, KafkaMessage, since
@@ -40,13 +41,13 @@ class TopicPartitions(KafkaMessage, kw_only=True):
     """Partitions of a topic to describe."""
 
     topic: str
-    partitions: list[Int32]
+    partitions: Sequence[Int32]
 
 
 class DescribeLogDirsRequest(KafkaMessage, kw_only=True):
     """Asks in which directories partitions lie; None: all partitions."""
 
-    topics: list[TopicPartitions] | None = None
+    topics: Sequence[TopicPartitions] | None = None
 
 
 class LogDirPartition(KafkaMessage, kw_only=True):
@@ -62,7 +63,7 @@ class LogDirTopic(KafkaMessage, kw_only=True):
     """A topic in a directory."""
 
     name: str
-    partitions: list[LogDirPartition]
+    partitions: Sequence[LogDirPartition]
 
 
 class LogDir(KafkaMessage, kw_only=True):
@@ -70,7 +71,7 @@ class LogDir(KafkaMessage, kw_only=True):
 
     error_code: Int16 = 0
     log_dir: str
-    topics: list[LogDirTopic] = []
+    topics: Sequence[LogDirTopic] = ()
     total_bytes: Annotated[Int64, since(4)] = -1
     usable_bytes: Annotated[Int64, since(4)] = -1
 
@@ -80,7 +81,7 @@ class DescribeLogDirsResponse(KafkaMessage, kw_only=True):
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(3)] = 0
-    results: list[LogDir] = []
+    results: Sequence[LogDir] = ()
 
 
 class DescribeAclsRequest(KafkaMessage, kw_only=True):
@@ -110,7 +111,7 @@ class AclResource(KafkaMessage, kw_only=True):
     resource_type: Int8
     resource_name: str
     pattern_type: Annotated[Int8, since(1)] = 3
-    acls: list[AclDescription]
+    acls: Sequence[AclDescription]
 
 
 class DescribeAclsResponse(KafkaMessage, kw_only=True):
@@ -119,20 +120,20 @@ class DescribeAclsResponse(KafkaMessage, kw_only=True):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: str | None = None
-    resources: list[AclResource] = []
+    resources: Sequence[AclResource] = ()
 
 
 class ProducersTopic(KafkaMessage, kw_only=True):
     """Partitions of a topic whose producers are wanted."""
 
     name: str
-    partition_indexes: list[Int32]
+    partition_indexes: Sequence[Int32]
 
 
 class DescribeProducersRequest(KafkaMessage, kw_only=True):
     """Asks for the producers that write to partitions (KIP-664)."""
 
-    topics: list[ProducersTopic]
+    topics: Sequence[ProducersTopic]
 
 
 class ActiveProducer(KafkaMessage, kw_only=True):
@@ -152,28 +153,28 @@ class PartitionProducers(KafkaMessage, kw_only=True):
     partition_index: Int32
     error_code: Int16 = 0
     error_message: str | None = None
-    active_producers: list[ActiveProducer] = []
+    active_producers: Sequence[ActiveProducer] = ()
 
 
 class TopicProducers(KafkaMessage, kw_only=True):
     """The producers of a topic."""
 
     name: str
-    partitions: list[PartitionProducers]
+    partitions: Sequence[PartitionProducers]
 
 
 class DescribeProducersResponse(KafkaMessage, kw_only=True):
     """The producers of partitions."""
 
     throttle_time_ms: Int32 = 0
-    topics: list[TopicProducers]
+    topics: Sequence[TopicProducers]
 
 
 class ListTransactionsRequest(KafkaMessage, kw_only=True):
     """Asks for the transactional ids of a coordinator in these states, of these producers; none: of all (KIP-664)."""
 
-    state_filters: list[str] = []
-    producer_id_filters: list[Int64] = []
+    state_filters: Sequence[str] = ()
+    producer_id_filters: Sequence[Int64] = ()
 
 
 class ListedTransaction(KafkaMessage, kw_only=True):
@@ -189,14 +190,14 @@ class ListTransactionsResponse(KafkaMessage, kw_only=True):
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
-    unknown_state_filters: list[str] = []
-    transaction_states: list[ListedTransaction] = []
+    unknown_state_filters: Sequence[str] = ()
+    transaction_states: Sequence[ListedTransaction] = ()
 
 
 class DescribeTransactionsRequest(KafkaMessage, kw_only=True):
     """Asks for the transactions of transactional ids (KIP-664)."""
 
-    transactional_ids: list[str]
+    transactional_ids: Sequence[str]
 
 
 class DescribedTransaction(KafkaMessage, kw_only=True):
@@ -209,11 +210,11 @@ class DescribedTransaction(KafkaMessage, kw_only=True):
     transaction_start_time_ms: Int64 = -1
     producer_id: Int64 = -1
     producer_epoch: Int16 = -1
-    topics: list[TxnTopic] = []
+    topics: Sequence[TxnTopic] = ()
 
 
 class DescribeTransactionsResponse(KafkaMessage, kw_only=True):
     """The transactions."""
 
     throttle_time_ms: Int32 = 0
-    transaction_states: list[DescribedTransaction]
+    transaction_states: Sequence[DescribedTransaction]

@@ -6,6 +6,7 @@ The versions and fields are those of Apache Kafka's message definitions (`client
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -81,7 +82,7 @@ class ProduceTopic(KafkaMessage, kw_only=True):
 
     name: Annotated[str, until(12)] = ""
     topic_id: Annotated[Uuid, since(13)] = NO_UUID
-    partitions: list[ProducePartition]
+    partitions: Sequence[ProducePartition]
 
 
 class ProduceRequest(KafkaMessage, kw_only=True):
@@ -90,7 +91,7 @@ class ProduceRequest(KafkaMessage, kw_only=True):
     transactional_id: Annotated[str | None, since(3)] = None
     acks: Int16
     timeout_ms: Int32
-    topics: list[ProduceTopic]
+    topics: Sequence[ProduceTopic]
 
 
 class RecordError(KafkaMessage, kw_only=True):
@@ -115,7 +116,7 @@ class ProducePartitionResult(KafkaMessage, kw_only=True):
     base_offset: Int64 = -1
     log_append_time_ms: Annotated[Int64, since(2)] = -1
     log_start_offset: Annotated[Int64, since(5)] = -1
-    record_errors: Annotated[list[RecordError], since(8)] = []
+    record_errors: Annotated[Sequence[RecordError], since(8)] = ()
     error_message: Annotated[str | None, since(8)] = None
     current_leader: Annotated[LeaderIdAndEpoch, tagged(0, 10)] = msgspec.field(default_factory=LeaderIdAndEpoch)
 
@@ -125,15 +126,15 @@ class ProduceTopicResult(KafkaMessage, kw_only=True):
 
     name: Annotated[str, until(12)] = ""
     topic_id: Annotated[Uuid, since(13)] = NO_UUID
-    partitions: list[ProducePartitionResult]
+    partitions: Sequence[ProducePartitionResult]
 
 
 class ProduceResponse(KafkaMessage, kw_only=True):
     """The outcomes of a Produce request."""
 
-    topics: list[ProduceTopicResult]
+    topics: Sequence[ProduceTopicResult]
     throttle_time_ms: Annotated[Int32, since(1)] = 0
-    node_endpoints: Annotated[list[NodeEndpoint], tagged(0, 10)] = []
+    node_endpoints: Annotated[Sequence[NodeEndpoint], tagged(0, 10)] = ()
 
 
 class InitProducerIdRequest(KafkaMessage, kw_only=True):
@@ -175,7 +176,7 @@ class FetchTopic(KafkaMessage, kw_only=True):
 
     topic: Annotated[str, until(12)] = ""
     topic_id: Annotated[Uuid, since(13)] = NO_UUID
-    partitions: list[FetchPartition]
+    partitions: Sequence[FetchPartition]
 
 
 class ForgottenTopic(KafkaMessage, kw_only=True):
@@ -183,7 +184,7 @@ class ForgottenTopic(KafkaMessage, kw_only=True):
 
     topic: Annotated[str, until(12)] = ""
     topic_id: Annotated[Uuid, since(13)] = NO_UUID
-    partitions: list[Int32]
+    partitions: Sequence[Int32]
 
 
 class ReplicaState(KafkaMessage, kw_only=True):
@@ -208,8 +209,8 @@ class FetchRequest(KafkaMessage, kw_only=True):
     isolation_level: Annotated[Int8, since(4)] = 0
     session_id: Annotated[Int32, since(7)] = 0
     session_epoch: Annotated[Int32, since(7)] = -1
-    topics: list[FetchTopic]
-    forgotten_topics: Annotated[list[ForgottenTopic], since(7)] = []
+    topics: Sequence[FetchTopic]
+    forgotten_topics: Annotated[Sequence[ForgottenTopic], since(7)] = ()
     rack_id: Annotated[str, since(11)] = ""
 
 
@@ -245,7 +246,7 @@ class FetchPartitionResult(KafkaMessage, kw_only=True):
     diverging_epoch: Annotated[DivergingEpoch, tagged(0, 12)] = msgspec.field(default_factory=DivergingEpoch)
     current_leader: Annotated[LeaderIdAndEpoch, tagged(1, 12)] = msgspec.field(default_factory=LeaderIdAndEpoch)
     snapshot_id: Annotated[SnapshotId, tagged(2, 12)] = msgspec.field(default_factory=SnapshotId)
-    aborted_transactions: Annotated[list[AbortedTransaction] | None, since(4)] = None
+    aborted_transactions: Annotated[Sequence[AbortedTransaction] | None, since(4)] = None
     preferred_read_replica: Annotated[Int32, since(11)] = -1
     records: bytes | None = None
 
@@ -255,7 +256,7 @@ class FetchTopicResult(KafkaMessage, kw_only=True):
 
     topic: Annotated[str, until(12)] = ""
     topic_id: Annotated[Uuid, since(13)] = NO_UUID
-    partitions: list[FetchPartitionResult]
+    partitions: Sequence[FetchPartitionResult]
 
 
 class FetchResponse(KafkaMessage, kw_only=True):
@@ -264,8 +265,8 @@ class FetchResponse(KafkaMessage, kw_only=True):
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Annotated[Int16, since(7)] = 0
     session_id: Annotated[Int32, since(7)] = 0
-    topics: list[FetchTopicResult]
-    node_endpoints: Annotated[list[NodeEndpoint], tagged(0, 16)] = []
+    topics: Sequence[FetchTopicResult]
+    node_endpoints: Annotated[Sequence[NodeEndpoint], tagged(0, 16)] = ()
 
 
 # ---- positions -------------------------------------------------------------------------------------------------------
@@ -283,7 +284,7 @@ class ListOffsetsTopic(KafkaMessage, kw_only=True):
     """The partitions of one topic."""
 
     name: str
-    partitions: list[ListOffsetsPartition]
+    partitions: Sequence[ListOffsetsPartition]
 
 
 class ListOffsetsRequest(KafkaMessage, kw_only=True):
@@ -291,7 +292,7 @@ class ListOffsetsRequest(KafkaMessage, kw_only=True):
 
     replica_id: Int32 = -1
     isolation_level: Annotated[Int8, since(2)] = 0
-    topics: list[ListOffsetsTopic]
+    topics: Sequence[ListOffsetsTopic]
 
 
 class ListOffsetsPartitionResult(KafkaMessage, kw_only=True):
@@ -308,14 +309,14 @@ class ListOffsetsTopicResult(KafkaMessage, kw_only=True):
     """The offsets of one topic."""
 
     name: str
-    partitions: list[ListOffsetsPartitionResult]
+    partitions: Sequence[ListOffsetsPartitionResult]
 
 
 class ListOffsetsResponse(KafkaMessage, kw_only=True):
     """Offsets by time."""
 
     throttle_time_ms: Annotated[Int32, since(2)] = 0
-    topics: list[ListOffsetsTopicResult]
+    topics: Sequence[ListOffsetsTopicResult]
 
 
 class OffsetForLeaderPartition(KafkaMessage, kw_only=True):
@@ -330,14 +331,14 @@ class OffsetForLeaderTopic(KafkaMessage, kw_only=True):
     """The partitions of one topic."""
 
     topic: str
-    partitions: list[OffsetForLeaderPartition]
+    partitions: Sequence[OffsetForLeaderPartition]
 
 
 class OffsetForLeaderEpochRequest(KafkaMessage, kw_only=True):
     """Asks for the ends of leader epochs, with which a reader notices that a leader was replaced."""
 
     replica_id: Annotated[Int32, since(3)] = -2
-    topics: list[OffsetForLeaderTopic]
+    topics: Sequence[OffsetForLeaderTopic]
 
 
 class EpochEndOffset(KafkaMessage, kw_only=True):
@@ -353,14 +354,14 @@ class OffsetForLeaderTopicResult(KafkaMessage, kw_only=True):
     """The ends of leader epochs of one topic."""
 
     topic: str
-    partitions: list[EpochEndOffset]
+    partitions: Sequence[EpochEndOffset]
 
 
 class OffsetForLeaderEpochResponse(KafkaMessage, kw_only=True):
     """The ends of leader epochs."""
 
     throttle_time_ms: Annotated[Int32, since(2)] = 0
-    topics: list[OffsetForLeaderTopicResult]
+    topics: Sequence[OffsetForLeaderTopicResult]
 
 
 # ---- DeleteRecords ---------------------------------------------------------------------------------------------------
@@ -377,13 +378,13 @@ class DeleteRecordsTopic(KafkaMessage, kw_only=True):
     """The partitions of one topic."""
 
     name: str
-    partitions: list[DeleteRecordsPartition]
+    partitions: Sequence[DeleteRecordsPartition]
 
 
 class DeleteRecordsRequest(KafkaMessage, kw_only=True):
     """Deletes records before an offset."""
 
-    topics: list[DeleteRecordsTopic]
+    topics: Sequence[DeleteRecordsTopic]
     timeout_ms: Int32 = 0
 
 
@@ -399,11 +400,11 @@ class DeleteRecordsTopicResult(KafkaMessage, kw_only=True):
     """The outcomes for one topic."""
 
     name: str
-    partitions: list[DeleteRecordsPartitionResult]
+    partitions: Sequence[DeleteRecordsPartitionResult]
 
 
 class DeleteRecordsResponse(KafkaMessage, kw_only=True):
     """The outcomes of a DeleteRecords request."""
 
     throttle_time_ms: Int32 = 0
-    topics: list[DeleteRecordsTopicResult]
+    topics: Sequence[DeleteRecordsTopicResult]

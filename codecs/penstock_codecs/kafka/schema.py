@@ -1,20 +1,21 @@
 """Messages of Kafka as data: a class for each, whose annotations say how every field is spelled in each version.
 
     class MetadataRequest(KafkaMessage, kw_only=True):
-        topics: Annotated[list[MetadataRequestTopic] | None, nullable(1)]
+        topics: Annotated[Sequence[MetadataRequestTopic] | None, nullable(1)]
         allow_auto_topic_creation: Annotated[bool, since(4)] = True
 
 A field that a version lacks has its default. Types are `bool`, `str`, `bytes`, `Int8` to `Int64`, `Uuid`, other
-messages, and lists of these. `since` and `until` bound the versions; `nullable` gives the first one that may spell null
-(without it, a field that may be None is nullable in all); `tagged` makes a field a tagged one of flexible versions,
-which is left out if it has its default (KIP-482). Requests and responses, of client and server, are encoded and decoded
-from these annotations alone: at once, or in steps of one array element each, between which a caller may let others run.
+messages, and sequences of these, which are decoded as tuples. `since` and `until` bound the versions; `nullable` gives
+the first one that may spell null (without it, a field that may be None is nullable in all); `tagged` makes a field a
+tagged one of flexible versions, which is left out if it has its default (KIP-482). Requests and responses, of client
+and server, are encoded and decoded from these annotations alone: at once, or in steps of one array element each,
+between which a caller may let others run.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
@@ -120,7 +121,8 @@ class _Field(NamedTuple):
 
 class KafkaMessage(msgspec.Struct, kw_only=True, gc=False):
     """Base of all messages and of their parts. They have no cycles, so that the collector need not visit those of a
-    request of thousands of parts (`gc`)."""
+    request of thousands of parts (`gc`). Decoded arrays are tuples for the same reason: it leaves them once it has seen
+    that they hold nothing that it follows, and an empty one is no object of its own."""
 
     @classmethod
     def read(cls, reader: KafkaReader, version: int, *, flexible: bool) -> Self:
@@ -230,12 +232,16 @@ def _read_tags(reader: KafkaReader, tags: dict[int, _Field], values: dict[str, A
 
 
 def _write_tags(message: KafkaMessage, tags: dict[int, _Field], pieces: list[bytes]) -> None:
-    changed = [(tag, field) for tag, field in tags.items() if getattr(message, field.name) != field.default]
+    changed = [(tag, field) for tag, field in tags.items() if _differs(getattr(message, field.name), field.default)]
     pieces.append(uvarint(len(changed)))
     for tag, field in changed:
         inner: list[bytes] = []
         field.codec.write(getattr(message, field.name), inner)
         pieces += (uvarint(tag), uvarint(sum(map(len, inner))), *inner)
+
+
+def _differs(value: Any, default: Any) -> bool:
+    return bool(value != default) and (value != [] or default != ())  # an array to be sent may be a list
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
@@ -272,7 +278,7 @@ def _codec(where: str, hint: Any, version: int, flexible: bool, nulls: bool) -> 
     if get_origin(hint) in (Union, UnionType):
         [hint] = [annotation for annotation in get_args(hint) if annotation is not NoneType]
         optional = True
-    if get_origin(hint) is list:
+    if get_origin(hint) is Sequence:
         return _array(where, _codec(where, get_args(hint)[0], version, flexible, nulls), flexible, optional and nulls)
     if hint is bool:
         return _fixed(where, _BOOL)
@@ -353,22 +359,22 @@ def _array(where: str, element: _Codec, flexible: bool, nulls: bool) -> _Codec:
             raise KafkaFault(f"{where} is null", start)
         return count
 
-    def write_count(values: list[Any] | None, pieces: list[bytes]) -> None:
+    def write_count(values: Sequence[Any] | None, pieces: list[bytes]) -> None:
         if values is None and not nulls:
             raise ValueError(f"{where}: this version cannot spell null")
         size = -1 if values is None else len(values)
         pieces.append(uvarint(size + 1) if flexible else _INT32.layout.pack(size))
 
-    def read(reader: KafkaReader) -> list[Any] | None:
+    def read(reader: KafkaReader) -> tuple[Any, ...] | None:
         count, read_one = read_count(reader), element.read
-        return None if count is None else [read_one(reader) for _ in range(count)]
+        return None if count is None else tuple([read_one(reader) for _ in range(count)])
 
-    def write(values: list[Any] | None, pieces: list[bytes]) -> None:
+    def write(values: Sequence[Any] | None, pieces: list[bytes]) -> None:
         write_count(values, pieces)
         for value in values or ():
             element.write(value, pieces)
 
-    def read_steps(reader: KafkaReader) -> Generator[None, None, list[Any] | None]:
+    def read_steps(reader: KafkaReader) -> Generator[None, None, tuple[Any, ...] | None]:
         if (count := read_count(reader)) is None:
             return None
         values = []
@@ -376,9 +382,9 @@ def _array(where: str, element: _Codec, flexible: bool, nulls: bool) -> _Codec:
             step = element.read_steps
             values.append(element.read(reader) if step is None else (yield from step(reader)))
             yield
-        return values
+        return tuple(values)
 
-    def write_steps(values: list[Any] | None, pieces: list[bytes]) -> Generator[None, None, None]:
+    def write_steps(values: Sequence[Any] | None, pieces: list[bytes]) -> Generator[None, None, None]:
         write_count(values, pieces)
         for value in values or ():
             if element.write_steps is None:

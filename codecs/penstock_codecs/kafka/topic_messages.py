@@ -5,6 +5,7 @@ The versions and fields are those of Apache Kafka's message definitions (`client
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from penstock_codecs.kafka.schema import NO_UUID, Int8, Int16, Int32, KafkaMessage, Uuid, nullable, since, tagged, until
@@ -39,7 +40,7 @@ class CreatableReplicaAssignment(KafkaMessage, kw_only=True):
     """The brokers of a partition, by hand."""
 
     partition_index: Int32
-    broker_ids: list[Int32]
+    broker_ids: Sequence[Int32]
 
 
 class CreatableTopicConfig(KafkaMessage, kw_only=True):
@@ -55,14 +56,14 @@ class CreatableTopic(KafkaMessage, kw_only=True):
     name: str
     num_partitions: Int32 = -1
     replication_factor: Int16 = -1
-    assignments: list[CreatableReplicaAssignment] = []
-    configs: list[CreatableTopicConfig] = []
+    assignments: Sequence[CreatableReplicaAssignment] = ()
+    configs: Sequence[CreatableTopicConfig] = ()
 
 
 class CreateTopicsRequest(KafkaMessage, kw_only=True):
     """Creates topics, or only checks whether they could be created."""
 
-    topics: list[CreatableTopic]
+    topics: Sequence[CreatableTopic]
     timeout_ms: Int32 = 60_000
     validate_only: Annotated[bool, since(1)] = False
 
@@ -87,20 +88,20 @@ class CreatedTopic(KafkaMessage, kw_only=True):
     topic_config_error_code: Annotated[Int16, tagged(0, 5)] = 0
     num_partitions: Annotated[Int32, since(5)] = -1
     replication_factor: Annotated[Int16, since(5)] = -1
-    configs: Annotated[list[CreatedTopicConfig] | None, since(5)] = None
+    configs: Annotated[Sequence[CreatedTopicConfig] | None, since(5)] = None
 
 
 class CreateTopicsResponse(KafkaMessage, kw_only=True):
     """The outcomes of a CreateTopics request."""
 
     throttle_time_ms: Annotated[Int32, since(2)] = 0
-    topics: list[CreatedTopic]
+    topics: Sequence[CreatedTopic]
 
 
 class NewPartitionBrokers(KafkaMessage, kw_only=True):
     """The brokers of a new partition, by hand."""
 
-    broker_ids: list[Int32]
+    broker_ids: Sequence[Int32]
 
 
 class GrowingTopic(KafkaMessage, kw_only=True):
@@ -108,13 +109,13 @@ class GrowingTopic(KafkaMessage, kw_only=True):
 
     name: str
     count: Int32
-    assignments: list[NewPartitionBrokers] | None = None
+    assignments: Sequence[NewPartitionBrokers] | None = None
 
 
 class CreatePartitionsRequest(KafkaMessage, kw_only=True):
     """Adds partitions to topics, or only checks whether they could be added."""
 
-    topics: list[GrowingTopic]
+    topics: Sequence[GrowingTopic]
     timeout_ms: Int32 = 60_000
     validate_only: bool = False
 
@@ -131,7 +132,7 @@ class CreatePartitionsResponse(KafkaMessage, kw_only=True):
     """The outcomes of a CreatePartitions request."""
 
     throttle_time_ms: Int32 = 0
-    results: list[GrownTopic]
+    results: Sequence[GrownTopic]
 
 
 class DeleteTopicState(KafkaMessage, kw_only=True):
@@ -144,8 +145,8 @@ class DeleteTopicState(KafkaMessage, kw_only=True):
 class DeleteTopicsRequest(KafkaMessage, kw_only=True):
     """Deletes topics."""
 
-    topics: Annotated[list[DeleteTopicState], since(6)] = []
-    topic_names: Annotated[list[str], until(5)] = []
+    topics: Annotated[Sequence[DeleteTopicState], since(6)] = ()
+    topic_names: Annotated[Sequence[str], until(5)] = ()
     timeout_ms: Int32 = 0
 
 
@@ -162,7 +163,7 @@ class DeleteTopicsResponse(KafkaMessage, kw_only=True):
     """The outcomes of a DeleteTopics request."""
 
     throttle_time_ms: Annotated[Int32, since(1)] = 0
-    responses: list[DeletedTopic]
+    responses: Sequence[DeletedTopic]
 
 
 class ConfigResource(KafkaMessage, kw_only=True):
@@ -170,13 +171,13 @@ class ConfigResource(KafkaMessage, kw_only=True):
 
     resource_type: Int8
     resource_name: str
-    configuration_keys: list[str] | None = None
+    configuration_keys: Sequence[str] | None = None
 
 
 class DescribeConfigsRequest(KafkaMessage, kw_only=True):
     """Asks for settings of topics and brokers."""
 
-    resources: list[ConfigResource]
+    resources: Sequence[ConfigResource]
     include_synonyms: Annotated[bool, since(1)] = False
     include_documentation: Annotated[bool, since(3)] = False
 
@@ -197,7 +198,7 @@ class ConfigEntry(KafkaMessage, kw_only=True):
     read_only: bool = True
     config_source: Annotated[Int8, since(1)] = -1
     is_sensitive: bool = False
-    synonyms: Annotated[list[ConfigSynonym], since(1)] = []
+    synonyms: Annotated[Sequence[ConfigSynonym], since(1)] = ()
     config_type: Annotated[Int8, since(3)] = 0
     documentation: Annotated[str | None, since(3)] = None
 
@@ -209,11 +210,11 @@ class DescribedConfigs(KafkaMessage, kw_only=True):
     error_message: str | None = None
     resource_type: Int8
     resource_name: str
-    configs: list[ConfigEntry] = []
+    configs: Sequence[ConfigEntry] = ()
 
 
 class DescribeConfigsResponse(KafkaMessage, kw_only=True):
     """The settings of topics and brokers."""
 
     throttle_time_ms: Int32 = 0
-    results: list[DescribedConfigs]
+    results: Sequence[DescribedConfigs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from penstock_codecs.kafka.group_messages import CommittedTopic
@@ -28,7 +29,7 @@ class TxnTopic(KafkaMessage, kw_only=True):
     """Partitions of one topic."""
 
     name: str
-    partitions: list[Int32]
+    partitions: Sequence[Int32]
 
 
 class _OfProducer(KafkaMessage, kw_only=True):
@@ -49,7 +50,7 @@ class _Outcome(KafkaMessage, kw_only=True):
 class AddPartitionsToTxnRequest(_OfProducer, kw_only=True):
     """Adds partitions to a producer's transaction, which begins with them if none is open."""
 
-    topics: list[TxnTopic]
+    topics: Sequence[TxnTopic]
 
 
 class TxnPartitionResult(KafkaMessage, kw_only=True):
@@ -63,14 +64,14 @@ class TxnTopicResult(KafkaMessage, kw_only=True):
     """The outcomes for one topic."""
 
     name: str
-    partitions: list[TxnPartitionResult]
+    partitions: Sequence[TxnPartitionResult]
 
 
 class AddPartitionsToTxnResponse(KafkaMessage, kw_only=True):
     """The outcomes of an AddPartitionsToTxn request."""
 
     throttle_time_ms: Int32 = 0
-    topics: list[TxnTopicResult]
+    topics: Sequence[TxnTopicResult]
 
 
 class AddOffsetsToTxnRequest(_OfProducer, kw_only=True):
@@ -106,7 +107,7 @@ class TxnOffsets(KafkaMessage, kw_only=True):
     """The partitions of one topic."""
 
     name: str
-    partitions: list[TxnOffset]
+    partitions: Sequence[TxnOffset]
 
 
 class TxnOffsetCommitRequest(KafkaMessage, kw_only=True):
@@ -119,11 +120,11 @@ class TxnOffsetCommitRequest(KafkaMessage, kw_only=True):
     generation_id: Annotated[Int32, since(3)] = -1
     member_id: Annotated[str, since(3)] = ""
     group_instance_id: Annotated[str | None, since(3)] = None
-    topics: list[TxnOffsets]
+    topics: Sequence[TxnOffsets]
 
 
 class TxnOffsetCommitResponse(KafkaMessage, kw_only=True):
     """The outcomes of a TxnOffsetCommit request."""
 
     throttle_time_ms: Int32 = 0
-    topics: list[CommittedTopic]
+    topics: Sequence[CommittedTopic]

@@ -19,8 +19,8 @@ from penstock_codecs.kafka.cluster_messages import (
 )
 from penstock_codecs.kafka.conversation import encode_request
 
-METADATA = MetadataRequest(topics=[])
-ANSWER = MetadataResponse(brokers=[], topics=[])
+METADATA = MetadataRequest(topics=())
+ANSWER = MetadataResponse(brokers=[], topics=())
 
 
 def request(version: int = 1, number: int = 1, client: str | None = "me") -> KafkaRequest:
@@ -69,7 +69,7 @@ def test_responses_come_in_the_order_of_the_requests() -> None:
     with pytest.raises(LocalProtocolError, match="oldest"):
         server.send(KafkaResponse(second, ANSWER))
     with pytest.raises(LocalProtocolError, match="ApiVersionsResponse does not answer Metadata"):
-        server.send(KafkaResponse(first, ApiVersionsResponse(api_keys=[])))
+        server.send(KafkaResponse(first, ApiVersionsResponse(api_keys=())))
     assert b"".join(server.send(KafkaResponse(first, ANSWER)))[4:8] == b"\0\0\0\1"
     assert server.send(KafkaResponse(second, None)) == []
     with pytest.raises(LocalProtocolError):
@@ -83,7 +83,7 @@ def test_apis_in_an_unknown_version_are_answered_in_version_0() -> None:
     asked = server.next_event()
     assert isinstance(asked, KafkaRequest)
     assert (asked.supported, asked.version, asked.message) == (False, 0, ApiVersionsRequest())
-    answer = ApiVersionsResponse(error_code=35, api_keys=[])
+    answer = ApiVersionsResponse(error_code=35, api_keys=())
     assert b"".join(server.send(KafkaResponse(asked, answer))).hex() == "0000000a" + "00000009" + "0023" + "00000000"
 
 
@@ -91,10 +91,10 @@ def test_the_response_to_apis_has_no_tags_in_its_header() -> None:
     client, server = KafkaClient(), KafkaServer()
     asked = KafkaRequest(APIS[18], 3, 5, None, ApiVersionsRequest())
     server.receive(b"".join(client.send(asked)))
-    sent = b"".join(server.send(KafkaResponse(server.next_event(), ApiVersionsResponse(api_keys=[]))))
+    sent = b"".join(server.send(KafkaResponse(server.next_event(), ApiVersionsResponse(api_keys=()))))
     assert sent.hex() == "0000000c" + "00000005" + "0000" + "01" + "00000000" + "00"
     client.receive(sent)
-    assert client.next_event() == KafkaResponse(asked, ApiVersionsResponse(api_keys=[]))
+    assert client.next_event() == KafkaResponse(asked, ApiVersionsResponse(api_keys=()))
 
 
 @pytest.mark.parametrize(

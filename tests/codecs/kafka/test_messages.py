@@ -4,6 +4,7 @@ message definitions."""
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,12 @@ from support.examples import examples
 from support.kafka.messages import messages
 
 from penstock_codecs.kafka import APIS, KafkaApi, KafkaMessage
-from penstock_codecs.kafka.cluster_messages import ApiVersionsResponse, MetadataRequest, MetadataRequestTopic
+from penstock_codecs.kafka.cluster_messages import (
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    SupportedFeature,
+)
 from penstock_codecs.kafka.record_messages import FetchPartitionResult, LeaderIdAndEpoch, ProduceRequest
 from penstock_codecs.kafka.wire import KafkaFault, KafkaReader
 
@@ -93,8 +99,8 @@ def test_kafka_python_reads_and_writes_the_same(api: KafkaApi, side: str, data: 
 
 
 def test_a_field_that_a_version_lacks_has_its_default() -> None:
-    sent = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-    assert decoded(encoded(sent, APIS[3], 3), MetadataRequest, APIS[3], 3) == MetadataRequest(topics=[])
+    sent = MetadataRequest(topics=(), allow_auto_topic_creation=False)
+    assert decoded(encoded(sent, APIS[3], 3), MetadataRequest, APIS[3], 3) == MetadataRequest(topics=())
     assert decoded(encoded(sent, APIS[3], 4), MetadataRequest, APIS[3], 4) == sent
 
 
@@ -116,9 +122,15 @@ def test_a_tagged_field_with_its_default_takes_no_bytes() -> None:
     assert b"".join(named.encode(11, flexible=False)) == b"".join(plain.encode(11, flexible=False))
 
 
+@pytest.mark.parametrize("empty", [[], ()])
+def test_an_empty_tagged_array_takes_no_bytes(empty: Sequence[SupportedFeature]) -> None:
+    sent = ApiVersionsResponse(api_keys=(), supported_features=empty)
+    assert b"".join(sent.encode(3, flexible=True)) == bytes.fromhex("0000 01 00000000 00")
+
+
 def test_unknown_tagged_fields_are_skipped() -> None:
     sent = bytes.fromhex("0000 01 00000000 02 05 02 abcd 63 00")  # tags 5 and 99
-    assert decoded(sent, ApiVersionsResponse, APIS[18], 3) == ApiVersionsResponse(api_keys=[])
+    assert decoded(sent, ApiVersionsResponse, APIS[18], 3) == ApiVersionsResponse(api_keys=())
 
 
 @pytest.mark.parametrize(
@@ -148,4 +160,4 @@ def test_the_elements_of_all_arrays_are_counted_together() -> None:
 
 def test_a_number_that_is_too_large_is_refused() -> None:
     with pytest.raises(ValueError, match=r"ProduceRequest\.acks: 40000 is not of its type"):
-        ProduceRequest(acks=40_000, timeout_ms=0, topics=[]).encode(3, flexible=False)
+        ProduceRequest(acks=40_000, timeout_ms=0, topics=()).encode(3, flexible=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -33,8 +34,9 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if get_origin(hint) in (Union, UnionType):
         [inner] = [one for one in get_args(hint) if one is not NoneType]
         return st.none() | values(inner)
-    if get_origin(hint) is list:
-        return st.lists(values(get_args(hint)[0]), max_size=3)
+    if get_origin(hint) is Sequence:
+        arrays = st.lists(values(get_args(hint)[0]), max_size=3)
+        return arrays | arrays.map(tuple)
     if hint is bool:
         return st.booleans()
     if hint is str:

@@ -35,7 +35,7 @@ def settings() -> KafkaSettings:
 
 async def shake(client: Client, mechanism: str = "PLAIN") -> int:
     response = await client.call(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, 1)
-    assert response.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert response.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
     return response.error_code
 
 

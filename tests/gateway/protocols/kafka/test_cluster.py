@@ -515,11 +515,11 @@ async def test_partitions_are_described(client: Client) -> None:
     missing, found, one = (await partitions(client, "t", "set", "none")).topics
     assert (missing.name, missing.error_code, missing.partitions) == (
         *("none", KafkaError.UNKNOWN_TOPIC_OR_PARTITION),
-        [],
+        (),
     )
     assert (found.name, found.topic_id, one.name) == ("set", known["set"].topic_id, "t")
     assert [(part.partition_index, part.leader_id, part.isr_nodes) for part in found.partitions] == [
-        (number, 1, [1]) for number in range(3)
+        (number, 1, (1,)) for number in range(3)
     ]
 
 

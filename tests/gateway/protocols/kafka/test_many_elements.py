@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
@@ -67,7 +68,7 @@ def _plain(hint: Any) -> Any:
 def _value(hint: Any, number: int, counts: tuple[int, ...]) -> Any:
     """Return a value of a type, another one for each number. `counts`: of elements in lists, and in lists in these."""
     hint = _plain(hint)
-    if get_origin(hint) is list:
+    if get_origin(hint) is Sequence:
         return [_value(get_args(hint)[0], index, counts[1:]) for index in range(counts[0])]
     if issubclass(hint, KafkaMessage):
         return _message(hint, number, counts or (1,))
@@ -81,7 +82,7 @@ def _message(cls: type[KafkaMessage], number: int, counts: tuple[int, ...]) -> K
     names = [
         name
         for name, hint in hints.items()
-        if name in required or str in (hint, *get_args(hint)[:1]) or get_origin(_plain(hint)) is list
+        if name in required or str in (hint, *get_args(hint)[:1]) or get_origin(_plain(hint)) is Sequence
     ]
     return cls(**{name: _value(hints[name], number, counts) for name in names})
 
@@ -89,7 +90,7 @@ def _message(cls: type[KafkaMessage], number: int, counts: tuple[int, ...]) -> K
 def _elements(cls: type[KafkaMessage]) -> list[Any]:
     """Return the types of the elements of a message's lists."""
     hints = map(_plain, get_type_hints(cls, include_extras=True).values())
-    return [_plain(get_args(hint)[0]) for hint in hints if get_origin(hint) is list]
+    return [_plain(get_args(hint)[0]) for hint in hints if get_origin(hint) is Sequence]
 
 
 def _is_nested(cls: type[KafkaMessage]) -> bool:

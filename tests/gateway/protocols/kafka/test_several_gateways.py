@@ -145,7 +145,7 @@ async def test_requests_of_any_broker_are_answered_by_all(clock: MockClock, back
         other = started.connect["two"]()
         producer = await other.call(InitProducerIdRequest(), InitProducerIdResponse)
         assert (producer.error_code, producer.producer_epoch) == (0, 0)
-        assert (await other.call(ListGroupsRequest(), ListGroupsResponse)).groups == []
+        assert (await other.call(ListGroupsRequest(), ListGroupsResponse)).groups == ()
         topic = CreatableTopic(name="made", num_partitions=1, replication_factor=1)
         created = await other.call(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse)
         assert [one.error_code for one in created.topics] == [0]

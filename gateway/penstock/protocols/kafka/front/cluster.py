@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.protocols.kafka.front.call import NO_NODE, KafkaCall, KafkaHandlers
@@ -117,12 +117,13 @@ class ClusterHandlers:
         start, limit = request.cursor, min(max(request.response_partition_limit, 1), _MOST_PARTITIONS)
         every = None if request.topics else await self._ids.all()
         names = sorted({topic.name async for topic in call.each(request.topics)} if every is None else every)
-        response = DescribeTopicPartitionsResponse(topics=[])
+        topics: list[DescribedTopicPartitions] = []
+        next_cursor: TopicPartitionsCursor | None = None
         async for name in call.each(names):
             if start is not None and name < start.topic_name:
                 continue
             if not limit:
-                response.next_cursor = TopicPartitionsCursor(topic_name=name, partition_index=0)
+                next_cursor = TopicPartitionsCursor(topic_name=name, partition_index=0)
                 break
             if every is None:
                 topic_state = await self._described(name, call, creates=False, with_id=True)
@@ -130,12 +131,12 @@ class ClusterHandlers:
                 topic_state = _topic(name, *every[name], call.leader_id)
             first = max(start.partition_index, 0) if start is not None and name == start.topic_name else 0
             shown = topic_state.partitions[first : first + limit]
-            response.topics.append(_described_partitions(topic_state, shown))
+            topics.append(_described_partitions(topic_state, shown))
             limit -= min(len(shown) or 1, limit)
             if first + len(shown) < len(topic_state.partitions):
-                response.next_cursor = TopicPartitionsCursor(topic_name=name, partition_index=first + len(shown))
+                next_cursor = TopicPartitionsCursor(topic_name=name, partition_index=first + len(shown))
                 break
-        return response
+        return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
 
     async def _cluster(self, request: DescribeClusterRequest, call: KafkaCall) -> DescribeClusterResponse:
         if request.endpoint_type != 1:
@@ -149,7 +150,7 @@ class ClusterHandlers:
         return DescribeClusterResponse(cluster_id=CLUSTER_ID, controller_id=call.leader_id, brokers=brokers)
 
 
-def _described_partitions(topic: MetadataTopic, partitions: list[MetadataPartition]) -> DescribedTopicPartitions:
+def _described_partitions(topic: MetadataTopic, partitions: Sequence[MetadataPartition]) -> DescribedTopicPartitions:
     return DescribedTopicPartitions(
         error_code=topic.error_code,
         name=topic.name,

@@ -123,13 +123,16 @@ class GroupOffsets:
         self, topics: Sequence[_Topic[_Committed]], errors: Mapping[GroupPartition, KafkaError], call: KafkaCall
     ) -> list[CommittedTopic]:
         """Return the errors in the order of the request."""
-        outcomes = [CommittedTopic(name=topic.name, partitions=[]) async for topic in call.each(topics)]
-        for topic, outcome in zip(topics, outcomes, strict=True):
-            async for partition in call.each(topic.partitions):
-                error = errors[GroupPartition(topic.name, partition.partition_index)]
-                outcome.partitions.append(
-                    CommittedPartition(partition_index=partition.partition_index, error_code=error)
+        outcomes = []
+        async for topic in call.each(topics):
+            partitions = [
+                CommittedPartition(
+                    partition_index=partition.partition_index,
+                    error_code=errors[GroupPartition(topic.name, partition.partition_index)],
                 )
+                async for partition in call.each(topic.partitions)
+            ]
+            outcomes.append(CommittedTopic(name=topic.name, partitions=partitions))
         return outcomes
 
     async def partitions(self, topic: str, call: KafkaCall) -> _Partitions:
@@ -245,7 +248,7 @@ class OffsetHandlers:
             topics.append(CommittedTopic(topic_id=topic.topic_id, partitions=partitions))
         return OffsetCommitResponse(topics=topics)
 
-    async def _named(self, topics: list[N], call: KafkaCall) -> tuple[list[N], list[tuple[N, KafkaError]]]:
+    async def _named(self, topics: Sequence[N], call: KafkaCall) -> tuple[Sequence[N], list[tuple[N, KafkaError]]]:
         """Give names to the topics of a request that names them by their ids. Return those that are known, and the
         others, each with its error."""
         if call.version < _IDS:
@@ -284,7 +287,7 @@ class OffsetHandlers:
         return self._groups.refusal(request.group_id) or self._groups.refused_fetch(member)
 
     async def _fetched_by_key(
-        self, group: str, wanted: list[WantedOffsets] | None, call: KafkaCall, *, stable: bool
+        self, group: str, wanted: Sequence[WantedOffsets] | None, call: KafkaCall, *, stable: bool
     ) -> FetchedOffsets:
         """Return a group's offsets as `_fetched` does, with the ids of topics if the version has those."""
         if call.version < _IDS:
@@ -302,12 +305,13 @@ class OffsetHandlers:
         except OperationFailed as failed:
             call.refused(failed.failure)
             return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
-        fetched_group.topics = [topic for topic in fetched_group.topics if topic.topic_id != NO_UUID]
+        topics = [topic for topic in fetched_group.topics if topic.topic_id != NO_UUID]
         for unknown_topic, error in unknown:
             partitions = [
                 FetchedOffset(partition_index=number, error_code=error) for number in unknown_topic.partition_indexes
             ]
-            fetched_group.topics.append(FetchedTopic(topic_id=unknown_topic.topic_id, partitions=partitions))
+            topics.append(FetchedTopic(topic_id=unknown_topic.topic_id, partitions=partitions))
+        fetched_group.topics = topics
         return fetched_group
 
     async def _id_of(self, topic: str) -> bytes:
@@ -320,7 +324,7 @@ class OffsetHandlers:
             return NO_UUID
 
     async def _fetched(
-        self, group: str, wanted: list[WantedOffsets] | None, call: KafkaCall, *, stable: bool
+        self, group: str, wanted: Sequence[WantedOffsets] | None, call: KafkaCall, *, stable: bool
     ) -> FetchedOffsets:
         """Return a group's offsets; None: of all topics. `stable`: none that an open transaction may change."""
         if error := await self._access.of(group, call, recently=True):
@@ -348,7 +352,7 @@ class OffsetHandlers:
         )
 
     async def _committed(
-        self, group: str, wanted: list[WantedOffsets] | None
+        self, group: str, wanted: Sequence[WantedOffsets] | None
     ) -> dict[GroupPartition, CommittedOffset | None]:
         if wanted is None:
             return dict(await self._groups.all_offsets(group))

@@ -246,7 +246,7 @@ async def test_a_fetch_session_belongs_to_its_client(clock: MockClock, tmp_path:
         following = fetching({})
         following.session_id, following.session_epoch = session, 1
         stolen = await b.call(following, FetchResponse)
-        assert (stolen.error_code, stolen.topics) == (KafkaError.FETCH_SESSION_ID_NOT_FOUND, [])
+        assert (stolen.error_code, stolen.topics) == (KafkaError.FETCH_SESSION_ID_NOT_FOUND, ())
         following.session_epoch = -1
         assert (await b.call(following, FetchResponse)).error_code == 0, "it ends no session of another client"
         following.session_epoch = 1

@@ -274,7 +274,7 @@ async def test_a_request_by_ids_is_repeated_while_the_server_of_the_topics_is_aw
         for topics in (wanted, None):
             request = OffsetFetchRequest(groups=[WantedGroup(group_id="g", topics=topics)])
             [group] = (await client.ask(request, 10)).groups
-            assert (group.error_code, group.topics) == (KafkaError.COORDINATOR_NOT_AVAILABLE, [])
+            assert (group.error_code, group.topics) == (KafkaError.COORDINATOR_NOT_AVAILABLE, ())
         assert await commit_by_id(client, 8, of) == [(of, KafkaError.COORDINATOR_NOT_AVAILABLE)]
 
 
@@ -335,7 +335,7 @@ async def test_groups_are_listed_by_state_and_type(clock: MockClock, client: Gro
     ]
     stable_ones = (await client.ask(ListGroupsRequest(states_filter=["stable"]))).groups
     assert [one.group_id for one in stable_ones] == ["g"]
-    assert (await client.ask(ListGroupsRequest(types_filter=["consumer"]))).groups == []
+    assert (await client.ask(ListGroupsRequest(types_filter=["consumer"]))).groups == ()
 
 
 async def test_a_group_is_described_with_its_members(clock: MockClock, client: GroupClient) -> None:
@@ -361,7 +361,7 @@ async def test_a_deleted_group_has_no_offsets(clock: MockClock, client: GroupCli
     [deleted] = (await client.ask(DeleteGroupsRequest(groups_names=["g"]))).results
     assert deleted.error_code == 0
     assert (await client.committed()).committed_offset == -1
-    assert (await client.ask(ListGroupsRequest())).groups == []
+    assert (await client.ask(ListGroupsRequest())).groups == ()
 
 
 async def test_offsets_are_deleted_unless_members_use_them(
@@ -399,7 +399,7 @@ async def test_offsets_of_a_group_without_members_expire(
     assert (await client.committed(topic="other")).committed_offset == 2
     front.wall.now += 5 * DAY
     await front.front.groups.sweep()
-    assert (await client.ask(ListGroupsRequest())).groups == []
+    assert (await client.ask(ListGroupsRequest())).groups == ()
 
 
 async def test_no_offsets_expire_by_a_clock_that_is_wrong_at_the_start(clock: MockClock, tmp_path: Path) -> None:
