@@ -185,7 +185,9 @@ class TailCache:
         index = bisect_right(batches, position, key=_first_seq_num) - 1
         first = batches[index].batch
         if position > first.first_seq_num:
-            return join([first], tail).part(position - first.first_seq_num, first.count)
+            part = first.part(position - first.first_seq_num, first.count)  # `first` keeps what is decoded for the next
+            part.tail = tail
+            return part
         some, count, metered = [first], first.count, first.metered
         for cached in islice(batches, index + 1, None):
             batch = cached.batch
