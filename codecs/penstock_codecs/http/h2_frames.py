@@ -145,8 +145,10 @@ class H2(h2.connection.H2Connection):
         are: without flags, on an open stream, within the windows and the announced length of the body.
         """
         data = self.incoming_buffer._data
-        spans, stream_id, size, at = self._plain_frames(data)
-        if not size or stream_id not in streams or self.incoming_buffer._headers_buffer:
+        if self.incoming_buffer._headers_buffer:
+            return None
+        spans, stream_id, size, at = self._plain_frames(data, streams)
+        if not size:
             return None
         stream = self.streams[stream_id]
         windows = self._inbound_flow_control_window_manager, stream._inbound_window_manager
@@ -167,9 +169,9 @@ class H2(h2.connection.H2Connection):
         del data[:at]
         return stream_id, body
 
-    def _plain_frames(self, data: bytearray) -> tuple[list[slice], int, int, int]:
-        """Return the places of the bodies of the next DATA frames that belong together, their stream, the size of their
-        bodies, and where the last one ends."""
+    def _plain_frames(self, data: bytearray, streams: Container[int]) -> tuple[list[slice], int, int, int]:
+        """Return the places of the bodies of the next DATA frames that belong to one of these streams, its number, the
+        size of the bodies, and where the last one ends. Frames that h2 must read are not looked through."""
         spans: list[slice] = []
         stream_id = size = at = 0
         while size < _GATHERED and len(spans) < _MOST_FRAMES and len(data) - at > _HEADER_BYTES:
@@ -178,7 +180,7 @@ class H2(h2.connection.H2Connection):
             begin = at + _HEADER_BYTES
             if kind or flags or not 0 < length <= min(self.max_inbound_frame_size, len(data) - begin):
                 break
-            if number != stream_id and spans:
+            if number != stream_id and (spans or number not in streams):
                 break
             stream_id, at = number, begin + length
             spans.append(slice(begin, at))

@@ -27,7 +27,7 @@ from support.http.h2_frames import (
 from support.http.story import pull, said
 
 from penstock_codecs.failures import FailureCode, RemoteProtocolError
-from penstock_codecs.http import Data, End, HttpLimits, Noise, RequestHead, Reset, ResponseHead
+from penstock_codecs.http import Data, End, HttpLimits, Noise, RequestHead, Reset, ResponseHead, h2_frames
 
 
 def test_rapid_reset_is_cut_off() -> None:
@@ -79,6 +79,25 @@ def test_frames_without_an_event_are_counted_and_nothing_else() -> None:
         codec.receive(DataFrame(1, b"x").serialize())
         assert pull(codec) == [Data(1, b"x", 1)]
     assert codec.noise == before + 5
+
+
+def test_data_that_nobody_waits_for_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, each frame was looked for together with up to 64 behind it, and then read alone."""
+    headers_read = 0
+
+    class CountingHeader:
+        def unpack_from(self, data: bytearray, at: int) -> tuple[int, ...]:
+            nonlocal headers_read
+            headers_read += 1
+            return header.unpack_from(data, at)
+
+    header = h2_frames._FRAME_HEADER
+    monkeypatch.setattr(h2_frames, "_FRAME_HEADER", CountingHeader())
+    codec = started(headers(1, POST))
+    codec.send(ResponseHead(1, 400, [], end=True))
+    codec.receive(DataFrame(1, b"x").serialize() * 1000)
+    assert not any(isinstance(event, Data) for event in pull(codec))
+    assert headers_read < 1100
 
 
 def test_a_change_of_the_windows_counts_by_the_streams_that_it_changes() -> None:
