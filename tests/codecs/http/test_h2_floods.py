@@ -81,7 +81,7 @@ def test_frames_without_an_event_are_counted_and_nothing_else() -> None:
     assert codec.noise == before + 5
 
 
-def test_data_that_nobody_waits_for_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_of_a_request_that_is_over_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, each frame was looked for together with up to 64 behind it, and then read alone."""
     headers_read = 0
 
