@@ -529,7 +529,7 @@ async def metadata_of_all_topics(session: KafkaTestSession) -> None:
     line = await session.created()
     everything = await line.call(MetadataRequest(topics=None), MetadataResponse)
     require(session.topic in [topic.name for topic in everything.topics], session.topic, everything.topics)
-    require_equal((await line.call(MetadataRequest(topics=[]), MetadataResponse)).topics, [])
+    require_equal((await line.call(MetadataRequest(topics=()), MetadataResponse)).topics, ())
 
 
 @_CASES.case("Metadata")
