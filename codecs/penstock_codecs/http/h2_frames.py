@@ -173,7 +173,7 @@ class H2(h2.connection.H2Connection):
         """Return the places of the bodies of the next DATA frames that belong to one of these streams, its number, the
         size of the bodies, and where the last one ends. Frames that h2 must read are not looked through."""
         spans: list[slice] = []
-        stream_id = size = at = 0
+        stream_id, size, at = -1, 0, 0
         while size < _GATHERED and len(spans) < _MOST_FRAMES and len(data) - at > _HEADER_BYTES:
             high, low, kind, flags, number = _FRAME_HEADER.unpack_from(data, at)
             length = high << 8 | low

@@ -100,6 +100,13 @@ def test_data_of_a_request_that_is_over_is_looked_at_once(monkeypatch: pytest.Mo
     assert headers_read < 1100
 
 
+def test_data_on_the_connection_itself_is_refused() -> None:
+    codec = started(headers(1, POST))
+    codec.receive(bytes.fromhex("000001 00 00 00000000 00"))
+    with pytest.raises(RemoteProtocolError):
+        pull(codec)
+
+
 def test_a_change_of_the_windows_counts_by_the_streams_that_it_changes() -> None:
     codec = started(*(headers(2 * i + 1, POST) for i in range(40)))
     before = codec.noise
