@@ -10,10 +10,11 @@ from support.store.hops import Hops
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Following
+from penstock.store import batches as store_batches
 from penstock.store.reader import READ_BYTES
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.limits import MIB
-from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition, StreamRef
+from penstock_codecs.model import U64_MAX, Columns, RecordBatch, RecordId, StreamPosition, StreamRef
 from penstock_codecs.operations import (
     CheckTail,
     CreateBasin,
@@ -319,6 +320,24 @@ async def test_reads_that_are_given_up_leave_room_for_reading_ahead(back: Embedd
                 assert found is not None and not isinstance(found, Following)
                 seen.append(found.first_seq_num)
     assert seen == list(range(0, 20_000, 1000))
+
+
+async def test_a_batch_is_decoded_once_for_all_reads_that_begin_within_it(
+    back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await back.perform(appending(*numbers(0, 1000)))
+    decodings = 0
+    decode = store_batches.decode_records
+
+    def count_decodings(payload: bytes) -> Columns:
+        nonlocal decodings
+        decodings += 1
+        return decode(payload)
+
+    monkeypatch.setattr(store_batches, "decode_records", count_decodings)
+    for first in (1, 200, 999):
+        assert await bodies(back, FromSeqNum(first)) == numbers(first, 1000)
+    assert decodings <= 1
 
 
 async def test_reads_that_are_given_up_do_not_wait_for_a_thread(back: EmbeddedBack) -> None:
