@@ -268,9 +268,9 @@ def _failure(message: Any) -> str:
     if isinstance(message, KafkaMessage):
         if code := getattr(message, "error_code", 0):
             return f"{_error_name(code)}: {getattr(message, 'error_message', None) or ''}"
-        parts = [getattr(message, name) for name in message.__struct_fields__]
+        parts = tuple([getattr(message, name) for name in message.__struct_fields__])
     elif isinstance(message, tuple):
-        parts = list(message)
+        parts = message
     else:
         return ""
     return next((failure for part in parts if (failure := _failure(part))), "")

@@ -83,8 +83,8 @@ def test_apis_in_an_unknown_version_are_answered_in_version_0() -> None:
     asked = server.next_event()
     assert isinstance(asked, KafkaRequest)
     assert (asked.supported, asked.version, asked.message) == (False, 0, ApiVersionsRequest())
-    answer = ApiVersionsResponse(error_code=35, api_keys=())
-    assert b"".join(server.send(KafkaResponse(asked, answer))).hex() == "0000000a" + "00000009" + "0023" + "00000000"
+    response = ApiVersionsResponse(error_code=35, api_keys=())
+    assert b"".join(server.send(KafkaResponse(asked, response))).hex() == "0000000a" + "00000009" + "0023" + "00000000"
 
 
 def test_the_response_to_apis_has_no_tags_in_its_header() -> None:

@@ -205,9 +205,11 @@ async def assigned(client: GroupClient, answer: ConsumerGroupHeartbeatResponse) 
     """Return the partitions in an answer by the names of their topics."""
     assert (answer.error_code, answer.assignment is None) == (0, False), answer
     [found] = (await client.ask(ConsumerGroupDescribeRequest(group_ids=["g"]))).groups
-    names = {one.topic_id: one.topic_name for member in found.members for one in member.assignment.topic_partitions}
+    names = {
+        topic.topic_id: topic.topic_name for member in found.members for topic in member.assignment.topic_partitions
+    }
     assert answer.assignment is not None
-    return {names[one.topic_id]: list(one.partitions) for one in answer.assignment.topic_partitions}
+    return {names[topic.topic_id]: list(topic.partitions) for topic in answer.assignment.topic_partitions}
 
 
 async def test_topics_are_matched_whole(clock: MockClock, client: GroupClient, front: GroupFront) -> None:
