@@ -69,6 +69,8 @@ class Capability(Enum):
     HEADERS = auto()
     EMPTY_BODIES = auto()
     TIMESTAMPS = auto()
+    STORED_TIMESTAMPS = auto()
+    """Timestamps are kept with the records. Where they are kept in the gateway's index, a crash may change some."""
     RECORD_IDS = auto()
     MATCH_SEQ_NUM = auto()
     FENCING = auto()
@@ -141,6 +143,9 @@ class Append(Operation["Appended"], frozen=True):
     `create_if_missing` False forbids that (S3P 8.2 requires CREATE first). `wire`: the same records in an encoding of
     a codec (`penstock_codecs.codec.RecordEncoding`), which a back may keep instead of encoding them. `event_times`:
     the timestamps are those of events: where the stream's must differ, a back that can keeps them as EVENT_TIME.
+    `writer_seq`: rises with each append of a stream's only writer. A server of Durable Streams never stores an append
+    whose number is not above the last one (protocol, 5.2, Stream-Seq), and the append fails with SEQ_NUM_MISMATCH.
+    Other backs ignore it.
     """
 
     stream: StreamRef
@@ -155,6 +160,7 @@ class Append(Operation["Appended"], frozen=True):
     create_if_missing: bool = True
     wire: WireBytes | None = None
     event_times: bool = False
+    writer_seq: int | None = None
 
 
 class Appended(Struct, frozen=True):

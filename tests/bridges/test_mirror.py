@@ -12,9 +12,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from support.bridges.copies import bodies_at_server, mirror_of, until_compared
 from support.management import ask, management_port
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
-from support.real_backs import BackServer, S2Lite, SecondPenstock
+from support.real_backs import BackServer, DurableReference, S2Lite, SecondPenstock
+from support.relay import LateRelay
 from support.s2.client import S2Client
 from support.s2.frames import Session, append_input
 from support.s3p.client import S3PClient
@@ -62,23 +64,6 @@ def all_bodies(gateway: GatewayProcess) -> list[str]:
     while len(found) < s2(gateway).tail(STREAM)["seq_num"]:
         found += s2(gateway).bodies(STREAM, seq_num=len(found))
     return found
-
-
-def mirror_of(gateway: GatewayProcess) -> dict[str, Any]:
-    status, answer = ask(management_port(gateway), "/routes")
-    assert status == 200
-    mirror: dict[str, Any] = answer["routes"][0]["mirror"]
-    return mirror
-
-
-def until_compared(gateway: GatewayProcess, count: int) -> dict[str, Any]:
-    """Wait until that many records are compared, and return the mirror's counts."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while (mirror := mirror_of(gateway))["records_compared"] < count and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert mirror["records_compared"] == count, mirror
-    assert not any(mirror["differences"].values()), mirror
-    return mirror
 
 
 def cut_over(gateway: GatewayProcess) -> dict[str, Any]:
@@ -273,6 +258,32 @@ def test_a_kill_in_the_middle_of_a_load(killed: str) -> None:
         assert set(acknowledged) <= set(stored)
         assert cut_over(gateway)["primary"] == "second"
         assert all_bodies(gateway) == stored
+
+
+LATE_SECONDARIES: dict[str, Callable[[], BackServer]] = {
+    "reference server of Durable Streams": lambda: DurableReference(durable=True),
+    "Penstock durable": lambda: SecondPenstock("durable"),
+    "Penstock segment": lambda: SecondPenstock("segment"),
+}
+
+
+@pytest.mark.parametrize("name", LATE_SECONDARIES)
+def test_an_append_that_arrives_after_its_gateway_was_killed(name: str) -> None:
+    """The next gateway has copied its records then; they are not stored again."""
+    with LATE_SECONDARIES[name]() as server, LateRelay(server.address[1], b"three") as relay:
+        config = configuration(server).replace(f":{server.address[1]}", f":{relay.port}")
+        with running_gateway(config) as gateway:
+            s2(gateway).append(STREAM, "one")
+            until_compared(gateway, 1)
+            s2(gateway).append(STREAM, "two", "three")
+            relay.wait_until_late()
+            gateway.restart(kill=True)
+            until_compared(gateway, 3)
+            relay.release()
+            assert bodies_at_server(server, STREAM) == [b"one", b"two", b"three"]
+            s2(gateway).append(STREAM, "four")
+            until_compared(gateway, 4)
+            assert mirror_of(gateway)["state"] == "equal"
 
 
 # ---- docs/management.md --------------------------------------------------------------------------------------

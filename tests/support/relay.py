@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -12,9 +13,10 @@ from typing import Self
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Opened, Sender, SocketAddress
 
-__all__ = ["Relay", "Relayed", "recorded"]
+__all__ = ["LateRelay", "Relay", "Relayed", "recorded"]
 
 _PIECE = 65_536
+_PATIENCE_SECONDS = 20.0
 
 
 @dataclass(eq=False)
@@ -91,6 +93,54 @@ class Relay:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+
+class LateRelay(Relay):
+    """A relay that keeps back, the first time that a client sends `marker`, what the client sends from there on, and
+    hands it on after the client has gone."""
+
+    def __init__(self, target: int, marker: bytes) -> None:
+        self._marker = marker
+        self._late: bytearray | None = None
+        self._released = threading.Event()
+        super().__init__(target)
+
+    def wait_until_late(self) -> None:
+        """Wait until something is kept back."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not self._late:
+            assert time.monotonic() < deadline, f"no client has sent {self._marker!r}"
+            time.sleep(0.01)
+
+    def release(self) -> None:
+        """Hand on what was kept back, and wait until the server has answered."""
+        (answers,) = (one.said[Sender.SERVER] for one in self.connections if one.said[Sender.CLIENT] is self._late)
+        before, deadline = len(answers), time.monotonic() + _PATIENCE_SECONDS
+        self._released.set()
+        while len(answers) == before:
+            assert time.monotonic() < deadline, "the server has not answered"
+            time.sleep(0.01)
+
+    def _hand_on(self, source: socket.socket, target: socket.socket, kept: bytearray) -> None:
+        late = b""
+        with contextlib.suppress(OSError):
+            while data := source.recv(_PIECE):
+                kept += data
+                if self._late is None and self._marker in data:
+                    self._late = kept  # from the marker on: the server has begun to receive, so it waits for the rest
+                    begun, late = data[: data.index(self._marker)], data[data.index(self._marker) :]
+                    target.sendall(begun)
+                elif self._late is kept:
+                    late += data
+                else:
+                    with contextlib.suppress(OSError):
+                        target.sendall(data)
+        if late:
+            self._released.wait(_PATIENCE_SECONDS)
+        with contextlib.suppress(OSError):
+            target.sendall(late)
+            if not late:
+                target.shutdown(socket.SHUT_WR)  # otherwise the server would not answer
 
 
 def recorded(events: Iterable[CaptureEvent]) -> Mapping[Conversation, dict[Sender, tuple[int, bytes]]]:

@@ -104,7 +104,7 @@ class GroupingWriter(ABC, Generic[P, R]):
         Raises NOT_REPRESENTABLE for records that the stream cannot hold, LIMIT_EXCEEDED for too large an append.
         """
 
-    def alone(self, part: P) -> bool:  # noqa: ARG002
+    def alone(self, queued: QueuedAppend[P, R]) -> bool:  # noqa: ARG002
         """Return whether an append is sent without others."""
         return False
 
@@ -167,7 +167,7 @@ class GroupingWriter(ABC, Generic[P, R]):
         size = taken[0].size
         while (
             self._queue
-            and not (self.alone(taken[0].part) or self.alone(self._queue[0].part))
+            and not (self.alone(taken[0]) or self.alone(self._queue[0]))
             and (size := size + self._queue[0].size) <= self._together
         ):
             taken.append(self._queue.popleft())

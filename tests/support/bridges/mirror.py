@@ -25,8 +25,16 @@ from penstock.routing.router import Router
 from penstock.routing.target import Target, TargetHolder
 from penstock_codecs.byte_operations import GetAttribute
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import Record, StreamRef
-from penstock_codecs.operations import Append, CreateBasin, CreateStream, FromSeqNum, Operation, ReconfigureStream
+from penstock_codecs.model import NO_HEADERS, Record, StreamRef
+from penstock_codecs.operations import (
+    Append,
+    Capability,
+    CreateBasin,
+    CreateStream,
+    FromSeqNum,
+    Operation,
+    ReconfigureStream,
+)
 from penstock_codecs.streams import BasinConfig
 
 ROUTE = "orders"
@@ -46,8 +54,13 @@ class Fragile(DecodedBack):
         self.not_configured: set[StreamRef] = set()
         self.configuring_seconds = 0.0
         self.no_attributes = False
+        self.lacking: frozenset[Capability] = frozenset()
         self.changes: Callable[[bytes], bytes] = lambda body: body
         """Returns the body that is stored instead of the given one: a server that is broken."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return self.back.capabilities - self.lacking
 
     def _check(self) -> None:
         if self.down:
@@ -59,6 +72,8 @@ class Fragile(DecodedBack):
             if any(map(self.refuses, operation.bodies)):
                 raise fail(FailureCode.NOT_REPRESENTABLE, "a record that it cannot carry")
             operation = replace(operation, bodies=[self.changes(body) for body in operation.bodies])
+            if Capability.HEADERS in self.lacking:
+                operation = replace(operation, headers=NO_HEADERS)
         if isinstance(operation, CreateStream) and operation.stream in self.refused_streams:
             raise fail(FailureCode.NOT_REPRESENTABLE, f"no name for stream {operation.stream}")
         if self.no_attributes and isinstance(operation, GetAttribute):

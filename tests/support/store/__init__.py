@@ -47,6 +47,7 @@ def appending(
     exact: int | None = None,
     match: int | None = None,
     token: str | None = None,
+    writer_seq: int | None = None,
 ) -> Append:
     """Return an append of these bodies."""
     given = headers or {}
@@ -59,6 +60,7 @@ def appending(
         exact_timestamp=exact,
         match_seq_num=match,
         fencing_token=token,
+        writer_seq=writer_seq,
     )
 
 

@@ -165,10 +165,9 @@ class _S2SseBack(BackKind[S2SseBackTable]):
         return open_s2_sse_back(context, name, table)
 
     def side(self, table: S2SseBackTable) -> BackSide:
-        able = frozenset(
-            {Capability.HEADERS, Capability.EMPTY_BODIES, Capability.TIMESTAMPS, Capability.FOLLOW, Capability.BYTES}
-        )
-        return BackSide(kind=self.kind, capabilities=able, delivery="refuse", appends=False)
+        able = {Capability.HEADERS, Capability.EMPTY_BODIES, Capability.TIMESTAMPS, Capability.STORED_TIMESTAMPS}
+        able |= {Capability.FOLLOW, Capability.BYTES}
+        return BackSide(kind=self.kind, capabilities=frozenset(able), delivery="refuse", appends=False)
 
     check = _S2Back.check
     describe = _S2Back.describe

@@ -7,28 +7,32 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from penstock.routing.mirror.hashing import alone, chain
+from penstock.routing.mirror.hashing import HashedParts, alone, chain
 from penstock.routing.mirror.state import MirrorDifference, MirroredStream
 from penstock_codecs.model import Headers, Record
 
 __all__ = ["compare_records"]
 
-_Said = tuple[bytes, Headers, int]
+_ComparedForm = tuple[bytes, Headers, int]
 
 
-def compare_records(state: MirroredStream, primary: Sequence[Record], secondary: Sequence[Record]) -> MirroredStream:
+def compare_records(
+    state: MirroredStream, primary: Sequence[Record], secondary: Sequence[Record], *, given_timestamps: bool = True
+) -> MirroredStream:
     """Return the state after comparing these records, which follow the ones compared before. Both sequences have the
-    same length.
+    same length. `given_timestamps`: the copies were appended with the primary's timestamps.
 
     A record that differs counts once, by the first cause that applies: body, headers, timestamp. If the two sequences
-    differ only in order, each record out of place counts as "order".
+    differ only in order, each record out of place counts as "order". Differences in headers or timestamps that the
+    state does not compare count as `unkept`.
     """
-    of_primary = [_said(record, state.timestamps) for record in primary]
-    of_secondary = [_said(record, state.timestamps) for record in secondary]
+    parts = state.parts
+    of_primary = [_compared_form(record, parts) for record in primary]
+    of_secondary = [_compared_form(record, parts) for record in secondary]
     before = bytes.fromhex(state.primary_hash), bytes.fromhex(state.secondary_hash)
-    primary_hash = chain(before[0], primary, state.timestamps)
+    primary_hash = chain(before[0], primary, parts)
     same = of_primary == of_secondary and before[0] == before[1]
-    secondary_hash = primary_hash if same else chain(before[1], secondary, state.timestamps)
+    secondary_hash = primary_hash if same else chain(before[1], secondary, parts)
     if of_primary != of_secondary:
         reordered = Counter(of_primary) == Counter(of_secondary)
         for primary_form, secondary_form, ours, theirs in zip(
@@ -43,16 +47,29 @@ def compare_records(state: MirroredStream, primary: Sequence[Record], secondary:
         hashed=state.hashed + len(primary),
         primary_hash=primary_hash.hex(),
         secondary_hash=secondary_hash.hex(),
-        primary_last=alone(primary[-1], state.timestamps),
-        secondary_last=alone(secondary[-1], state.timestamps),
+        primary_last=alone(primary[-1], parts),
+        secondary_last=alone(secondary[-1], parts),
+        unkept=state.unkept + (0 if all(parts) else _count_unkept(primary, secondary, parts, given_timestamps)),
     )
 
 
-def _said(record: Record, timestamps: bool) -> _Said:
-    return record.body, tuple(record.headers), record.timestamp if timestamps else 0
+def _compared_form(record: Record, parts: HashedParts) -> _ComparedForm:
+    headers = tuple(record.headers) if parts.headers else ()
+    return record.body, headers, record.timestamp if parts.timestamps else 0
 
 
-def _cause(primary_form: _Said, secondary_form: _Said) -> str:
+def _count_unkept(
+    primary: Sequence[Record], secondary: Sequence[Record], parts: HashedParts, given_timestamps: bool
+) -> int:
+    """Return the number of records that differ only in what is not compared."""
+    return sum(
+        _compared_form(ours, parts) == _compared_form(theirs, parts)
+        and (tuple(ours.headers) != tuple(theirs.headers) or (given_timestamps and ours.timestamp != theirs.timestamp))
+        for ours, theirs in zip(primary, secondary, strict=True)
+    )
+
+
+def _cause(primary_form: _ComparedForm, secondary_form: _ComparedForm) -> str:
     differing = (
         name
         for name, a, b in zip(("body", "headers", "timestamp"), primary_form, secondary_form, strict=True)

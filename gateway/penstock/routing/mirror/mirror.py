@@ -16,16 +16,17 @@ from msgspec.structs import replace
 
 from penstock.core.back import Back
 from penstock.routing.mirror.attributes import Attributes
+from penstock.routing.mirror.hashing import HashedParts
 from penstock.routing.mirror.queue import Queue
 from penstock.routing.mirror.settings import MirrorSettings
-from penstock.routing.mirror.sides import Sides
+from penstock.routing.mirror.sides import Sides, kept_parts
 from penstock.routing.mirror.state import CAUSES, MirroredStream, StateTable
 from penstock.routing.mirror.tap import ReportingBack
 from penstock.routing.mirror.turn import MOVED, Turn
 from penstock.routing.target import Target
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, ListBasins, ListStreams
+from penstock_codecs.operations import ListBasins, ListStreams
 
 __all__ = ["Mirror", "Totals", "visit_streams"]
 
@@ -298,7 +299,7 @@ class Mirror:
             compared(state)
             await self._states.save(stream, state)
 
-        fresh = MirroredStream.fresh(primary.name, secondary.name, self._timestamps)
+        fresh = MirroredStream.fresh(primary.name, secondary.name, self._parts)
         state = counted or fresh
         if stream in self._by_bytes:
             self._by_bytes.discard(stream)
@@ -316,11 +317,11 @@ class Mirror:
         return turn
 
     @property
-    def _timestamps(self) -> bool:
-        return Capability.TIMESTAMPS in self._primary.back.capabilities & self._secondary.back.capabilities
+    def _parts(self) -> HashedParts:
+        return kept_parts(self._primary.back, self._secondary.back)
 
     def _of_sides(self, state: MirroredStream) -> MirroredStream:
-        return state.of_sides(self._primary.name, self._secondary.name, self._timestamps)
+        return state.of_sides(self._primary.name, self._secondary.name, self._parts)
 
     # ---- failures of a back --------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ async def reasons_against(states: StateTable) -> list[str]:
 
     async def look(stream: StreamRef, state: MirroredStream) -> None:
         nonlocal more
-        faults = state.faults or ([] if state.equal else ["it is not copied and compared up to its end"])
+        faults = state.obstacles or ([] if state.equal else ["it is not copied and compared up to its end"])
         if faults and len(reasons) < _MOST_REASONS:
             reasons.append(f"stream {stream}: {'; '.join(faults)}")
         elif faults:

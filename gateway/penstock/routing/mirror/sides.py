@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from penstock.core.back import Back, Following, ReadSession
-from penstock.routing.mirror.hashing import alone
+from penstock.routing.mirror.hashing import HashedParts, alone
 from penstock_codecs.byte_operations import GetSegmentInfo, Seal
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import NO_HEADERS, Record, RecordBatch, StreamRef, metered_size
@@ -27,10 +27,16 @@ from penstock_codecs.operations import (
 )
 from penstock_codecs.streams import BasinConfig, StreamConfig, StreamConfigPatch, TimestampingMode
 
-__all__ = ["NOT_THERE", "MirrorReader", "Sides", "open_reader"]
+__all__ = ["NOT_THERE", "MirrorReader", "Sides", "kept_parts", "open_reader"]
 
 NOT_THERE: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND})
 _THERE_ALREADY: Final = FailureCode.RESOURCE_ALREADY_EXISTS
+
+
+def kept_parts(primary: Back, secondary: Back) -> HashedParts:
+    """Return the parts of records that both backs keep."""
+    able = primary.capabilities & secondary.capabilities
+    return HashedParts({Capability.TIMESTAMPS, Capability.STORED_TIMESTAMPS} <= able, Capability.HEADERS in able)
 
 
 class Sides(msgspec.Struct, frozen=True):
@@ -67,7 +73,7 @@ class Sides(msgspec.Struct, frozen=True):
         if (await self.primary.perform(GetSegmentInfo(self.stream))).sealed:
             await self.secondary.perform(Seal(self.stream))
 
-    async def is_another(self, back: Back, seq_num: int, last: str, timestamps: bool) -> bool:
+    async def is_another(self, back: Back, seq_num: int, last: str, parts: HashedParts) -> bool:
         """Return whether the record at `seq_num` differs from the compared one, whose hash alone is `last`. False if
         the record is gone, since that cannot be decided."""
         read = Read(self.stream, FromSeqNum(seq_num), count=1, wait=0, create_if_missing=False)
@@ -81,7 +87,7 @@ class Sides(msgspec.Struct, frozen=True):
             raise
         if event is None or event.first_seq_num != seq_num:
             return False
-        return alone(next(iter(event.records())), timestamps) != last
+        return alone(next(iter(event.records())), parts) != last
 
     async def byte_shift(self) -> int:
         """Return by how many bytes the secondary's stream is shorter, 0 unless both backs know lengths in bytes."""
@@ -116,6 +122,7 @@ class Sides(msgspec.Struct, frozen=True):
             headers=headers or NO_HEADERS,
             timestamps=[record.timestamp for record in records] if Capability.TIMESTAMPS in able else None,
             match_seq_num=expected if Capability.MATCH_SEQ_NUM in able else None,
+            writer_seq=expected,
             create_if_missing=False,
         )
         done = await self.secondary.perform(append)

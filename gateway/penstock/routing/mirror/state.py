@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.back import Back
-from penstock.routing.mirror.hashing import NO_RECORDS
+from penstock.routing.mirror.hashing import NO_RECORDS, HashedParts
 from penstock.tables.struct_table import Prefix, StructTable
 from penstock_codecs.model import StreamRef
 
@@ -46,6 +46,7 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
     - `refused_until`: the primary's sequence number up to which refused records are counted.
     - `stopped`: the reason that the copy stopped, "" if it has not.
     - `equal`: both sides ended at `compared` when last checked.
+    - `unkept`: number of records whose headers or timestamps differ, because a side does not keep them.
     - `by_bytes`: segment clients append to the stream.
     - `byte_shift`: bytes by which the primary is longer than the secondary, if `by_bytes`.
     """
@@ -53,6 +54,7 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
     primary: str
     secondary: str
     timestamps: bool
+    headers: bool = True
     compared: int = 0
     shift: int = 0
     hashed_from: int = 0
@@ -62,6 +64,7 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
     primary_last: str = ""
     secondary_last: str = ""
     uncompared: int = 0
+    unkept: int = 0
     restarts: int = 0
     extra_until: int = 0
     refused_until: int = 0
@@ -73,19 +76,24 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
     byte_shift: int = 0
 
     @classmethod
-    def fresh(cls, primary: str, secondary: str, timestamps: bool) -> MirroredStream:
-        """Return the state of a stream before the first comparison. `timestamps`: whether both sides can carry them."""
-        return cls(primary=primary, secondary=secondary, timestamps=timestamps)
+    def fresh(cls, primary: str, secondary: str, parts: HashedParts) -> MirroredStream:
+        """Return the state of a stream before the first comparison. `parts`: what both sides keep."""
+        return cls(primary=primary, secondary=secondary, timestamps=parts.timestamps, headers=parts.headers)
 
-    def of_sides(self, primary: str, secondary: str, timestamps: bool) -> MirroredStream:
+    @property
+    def parts(self) -> HashedParts:
+        """The parts of records that are compared."""
+        return HashedParts(self.timestamps, self.headers)
+
+    def of_sides(self, primary: str, secondary: str, parts: HashedParts) -> MirroredStream:
         """Return the state for these backs: this one if it belongs to them, with the sides exchanged if they were cut
         over without faults, else a fresh one."""
-        fresh = self.fresh(primary, secondary, timestamps)
-        if self.timestamps != timestamps:
+        fresh = self.fresh(primary, secondary, parts)
+        if self.parts != parts:
             return fresh
         if (self.primary, self.secondary) == (primary, secondary):
             return self
-        if (self.primary, self.secondary) != (secondary, primary) or self.faults:
+        if (self.primary, self.secondary) != (secondary, primary) or self.obstacles:
             return fresh
         turned = {"primary_hash": self.secondary_hash, "secondary_hash": self.primary_hash, "equal": False}
         last = {"primary_last": self.secondary_last, "secondary_last": self.primary_last}
@@ -108,8 +116,7 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def faults(self) -> list[str]:
-        """The reasons that readers of the primary could not continue on the secondary with the same numbers and
-        records."""
+        """The reasons that the secondary's stream is not the primary's as far as both sides keep records."""
         fault_texts = [f"{count} records differ: {cause}" for cause, count in self.differences.items()]
         if self.shift:
             fault_texts.append(f"its sequence numbers are smaller by {self.shift}")
@@ -120,6 +127,13 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
         if self.stopped:
             fault_texts.append(f"the copy has stopped: {self.stopped}")
         return fault_texts
+
+    @property
+    def obstacles(self) -> list[str]:
+        """The reasons that readers of the primary could not continue on the secondary with the same numbers and
+        records."""
+        unkept = f"{self.unkept} records have other headers or timestamps, which one of the backs does not keep"
+        return [*self.faults, unkept] if self.unkept else self.faults
 
 
 _STATES: Final = Prefix("", MirroredStream)

@@ -23,7 +23,7 @@ from penstock.routing.mirror.state import MirrorDifference, MirroredStream
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import Record, RecordBatch, metered_size
-from penstock_codecs.operations import FromSeqNum, Read
+from penstock_codecs.operations import Capability, FromSeqNum, Read
 
 __all__ = ["MOVED", "Turn"]
 
@@ -131,7 +131,7 @@ class Turn:
         if began_anew or primary_tail < state.compared or await self._others(state):
             differences = {} if began_anew else state.differences
             state = replace(
-                MirroredStream.fresh(state.primary, state.secondary, state.timestamps),
+                MirroredStream.fresh(state.primary, state.secondary, state.parts),
                 by_bytes=state.by_bytes,
                 restarts=state.restarts + 1,
                 differences=differences,
@@ -149,11 +149,11 @@ class Turn:
         record: the length alone does not show that."""
         sides, last = self._sides, state.compared - 1
         there = last - state.shift
-        if state.primary_last and await sides.is_another(sides.primary, last, state.primary_last, state.timestamps):
+        if state.primary_last and await sides.is_another(sides.primary, last, state.primary_last, state.parts):
             return True
         if not state.secondary_last or there >= self._secondary_tail:
             return False
-        return await sides.is_another(sides.secondary, there, state.secondary_last, state.timestamps)
+        return await sides.is_another(sides.secondary, there, state.secondary_last, state.parts)
 
     async def _look_at_the_end(self) -> None:
         """Check whether both sides end where the comparison stands, and update the state."""
@@ -283,7 +283,8 @@ class Turn:
                 self.state = replace(self.state.passed_over(compared), uncompared=self.state.uncompared + trimmed)
                 at, rest = at + trimmed, rest[trimmed:]
                 continue
-            self.state = compare_records(self.state, rest[: len(copies)], copies)
+            given = self._sides.both(Capability.TIMESTAMPS)
+            self.state = compare_records(self.state, rest[: len(copies)], copies, given_timestamps=given)
             self._compared(self.state)
             at, rest = at + len(copies), rest[len(copies) :]
 

@@ -11,7 +11,7 @@ from support.bridges.mirror import Two, append, running, settled
 from support.store import BASIN, STREAM, appending, fence, sending, stored_bytes
 
 from penstock.core.segment_names import INTERNAL_BASIN
-from penstock.routing.mirror.hashing import NO_RECORDS, chain
+from penstock.routing.mirror.hashing import NO_RECORDS, HashedParts, chain
 from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import AppendBytes, Merge
 from penstock_codecs.model import Header, Record, StreamRef
@@ -59,8 +59,8 @@ async def test_the_hash_can_be_computed_by_others(two: Two) -> None:
 
 
 def test_the_hash_tells_fields_apart() -> None:
-    def of(*records: Record, timestamps: bool = True) -> bytes:
-        return chain(NO_RECORDS, records, timestamps)
+    def of(*records: Record, timestamps: bool = True, headers: bool = True) -> bytes:
+        return chain(NO_RECORDS, records, HashedParts(timestamps, headers))
 
     plain = Record(0, 1, (), b"ab")
     others = [
@@ -71,7 +71,8 @@ def test_the_hash_tells_fields_apart() -> None:
     ]
     assert len({of(plain), *(of(other) for other in others), of(plain, plain), NO_RECORDS}) == 7
     assert of(plain, timestamps=False) == of(others[0], timestamps=False)
-    assert of(*others) == chain(of(*others[:2]), others[2:], True)
+    assert of(plain, headers=False) == of(Record(0, 1, (Header(b"a", b"b"),), b"ab"), headers=False)
+    assert of(*others) == chain(of(*others[:2]), others[2:], HashedParts(timestamps=True, headers=True))
 
 
 async def test_it_goes_on_where_it_stood(two: Two) -> None:

@@ -14,14 +14,15 @@ from support.store import BASIN, STREAM, Unwritable, appending
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
 from penstock.routing.mirror.comparison import compare_records
+from penstock.routing.mirror.hashing import HashedParts
 from penstock.routing.mirror.settings import OnRefused
 from penstock.routing.mirror.state import MirrorDifference, MirroredStream
 from penstock_codecs.model import Header, Record, StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream
+from penstock_codecs.operations import Capability, CreateBasin, CreateStream, DeleteStream
 from penstock_codecs.streams import BasinConfig, Cipher
 
 Clock = trio.testing.MockClock
-FRESH = MirroredStream.fresh("here", "there", timestamps=True)
+FRESH = MirroredStream.fresh("here", "there", HashedParts(timestamps=True, headers=True))
 
 
 def records(*bodies: bytes, timestamp: int = 5) -> list[Record]:
@@ -46,10 +47,40 @@ def test_records_in_another_order() -> None:
 
 
 def test_timestamps_count_only_where_both_sides_carry_them() -> None:
-    without = MirroredStream.fresh("here", "there", timestamps=False)
+    without = MirroredStream.fresh("here", "there", HashedParts(timestamps=False, headers=True))
     found = compare_records(without, records(b"a"), records(b"a", timestamp=6))
     assert found.differences == {}
     assert found.primary_hash == found.secondary_hash
+
+
+def test_headers_and_timestamps_that_a_side_does_not_keep_are_no_differences() -> None:
+    """But readers could not continue there, so they are counted."""
+    bare = MirroredStream.fresh("here", "there", HashedParts(timestamps=False, headers=False))
+    ours = [Record(0, 5, (Header(b"k", b"v"),), b"a"), *records(b"-", b"-", b"b", b"c")[1:]]
+    theirs = [Record(0, 5, (), b"a"), Record(1, 6, (), b"-"), *records(b"-", b"-", b"B", b"c")[2:]]
+    state = compare_records(bare, ours, theirs)
+    assert (state.differences, state.unkept, state.primary_hash == state.secondary_hash) == ({"body": 1}, 2, False)
+    same = compare_records(bare, ours[:2], [Record(0, 6, (), b"a"), ours[1]], given_timestamps=False)
+    assert (same.faults, same.unkept, same.primary_hash) == ([], 1, same.secondary_hash)
+    assert same.obstacles == ["1 records have other headers or timestamps, which one of the backs does not keep"]
+
+
+async def test_a_secondary_that_drops_headers_is_equal_and_cannot_take_over(two: Two) -> None:
+    two.secondary.lacking = frozenset({Capability.HEADERS})
+    route, _holder = two.route()
+    await route.open()
+    async with running(route):
+        await append(two.primary, b"one", headers={0: (Header(b"k", b"v"),)})
+        done = await route.cut_over()
+        assert (done.swapped, len(done.reasons)) == (False, 1)
+        assert done.reasons[0].endswith(
+            "1 records have other headers or timestamps, which one of the backs does not keep"
+        )
+        assert route.status()["state"] == "equal"
+        assert not any(route.status()["differences"].values())
+    ours, theirs = await two.both()
+    assert [(record.headers, record.body) for record in theirs] == [((), b"one")]
+    assert [record.body for record in ours] == [b"one"]
 
 
 def test_once_apart_the_hashes_stay_apart() -> None:

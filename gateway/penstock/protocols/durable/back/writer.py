@@ -4,6 +4,10 @@ One POST is in flight at a time, and the appends that wait meanwhile are sent to
 stores as a whole or not at all. Each POST has the writer's number as an idempotent producer (protocol, 5.2.1), so it
 can be sent again after a lost acknowledgement, and is stored once. If it is given up in doubt, the writer begins a new
 epoch: then the server refuses what might still arrive of the old one.
+
+A writer of another run is another producer. Against what might still arrive of that one, an append may have a number of
+its own among all appends to the stream (`Append.writer_seq`), the protocol's Stream-Seq (5.2): the server never stores
+one that is not above the last.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from penstock.core.native import NativeAck
 from penstock.protocols.durable.back.requests import DurableRequests
 from penstock.protocols.durable.back.settings import DurableBackSettings
 from penstock_codecs.durable import AppendRequest, Producer, StreamContent
-from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append
 
@@ -62,6 +66,9 @@ class DurableWriter(GroupingWriter[bytes, NativeAck]):
             raise fail(FailureCode.LIMIT_EXCEEDED, f"a batch of {size} bytes; the server takes {most} at once")
         return part, size
 
+    def alone(self, queued: QueuedAppend[bytes, NativeAck]) -> bool:
+        return queued.append.writer_seq is not None
+
     async def store(self, appends: Sequence[QueuedAppend[bytes, NativeAck]]) -> None:
         """Make one POST; see `GroupingWriter.store`.
 
@@ -70,7 +77,14 @@ class DurableWriter(GroupingWriter[bytes, NativeAck]):
         """
         body = self._content.join([append.part for append in appends])
         producer = None if self._settings.delivery is Delivery.AT_LEAST_ONCE else self._producer
-        await self._requests.append(self._stream, AppendRequest(self._content_type, False, producer, None), body)
+        seq = appends[0].append.writer_seq
+        request = AppendRequest(self._content_type, False, producer, None if seq is None else f"{seq:020}")
+        try:
+            await self._requests.append(self._stream, request, body)
+        except OperationFailed as error:
+            if seq is None or error.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
+                raise
+            raise fail(FailureCode.SEQ_NUM_MISMATCH, error.failure.message) from None
         self._producer = replace(self._producer, seq=self._producer.seq + 1)
         for pending_append in appends:
             pending_append.result = NativeAck(len(pending_append.append.bodies))

@@ -66,6 +66,7 @@ CAPABILITIES: Final = frozenset(
         Capability.HEADERS,
         Capability.EMPTY_BODIES,
         Capability.TIMESTAMPS,
+        Capability.STORED_TIMESTAMPS,
         Capability.RECORD_IDS,
         Capability.TRIM,
         Capability.FOLLOW,

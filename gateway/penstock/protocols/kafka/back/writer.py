@@ -122,8 +122,8 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
         alone = _kept(append) is not None and size >= _ALONE
         return None if alone else to_produced(append.bodies, append.headers), size
 
-    def alone(self, part: ProducedRecords | None) -> bool:
-        return part is None
+    def alone(self, queued: _Queued) -> bool:
+        return queued.part is None
 
     def begin_again(self) -> None:
         """Be another producer; see `GroupingWriter.begin_again`."""

@@ -41,7 +41,13 @@ __all__ = ["S2SseBack", "open_s2_sse"]
 R = TypeVar("R")
 
 _CAPABILITIES: Final = frozenset(
-    {Capability.HEADERS, Capability.EMPTY_BODIES, Capability.TIMESTAMPS, Capability.FOLLOW}
+    {
+        Capability.HEADERS,
+        Capability.EMPTY_BODIES,
+        Capability.TIMESTAMPS,
+        Capability.STORED_TIMESTAMPS,
+        Capability.FOLLOW,
+    }
 )
 
 

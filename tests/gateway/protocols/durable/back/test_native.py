@@ -58,6 +58,21 @@ async def test_records_keep_their_boundaries_and_headers(server: Any) -> None:
     assert answer.headers["content-type"] == RECORDS_TYPE
 
 
+async def test_an_append_whose_number_does_not_rise_is_never_stored(server: Any) -> None:
+    """Not by another run of the gateway either."""
+    for run in (0, 10):
+        async with server.back() as back:
+            if not run:
+                await back.perform(CreateStream(STREAM))
+            for number in (run + 2, run + 9):
+                assert (await back.perform(batch(b"%d" % number, writer_seq=number))).end.seq_num
+            for number in (run, run + 9):
+                with Fails(FailureCode.SEQ_NUM_MISMATCH):
+                    await back.perform(batch(b"late", writer_seq=number))
+            await back.perform(batch(b"other"))
+            assert await read(back) == [b"2", b"9", b"other", b"12", b"19", b"other"][: 3 + 3 * bool(run)]
+
+
 async def test_records_of_other_clients_lie_between(server: Any) -> None:
     """A second gateway, or any client that knows the content type, appends to the same stream."""
     async with server.back() as back:
