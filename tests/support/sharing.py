@@ -64,7 +64,7 @@ SLOW = {
         "pipeline/jobs": "alignment audit audit_live backfill ingest latency quality usage",
         "pipeline/report": "gather page",
         "pipeline/running": "cluster",
-        "pipeline/sink": "exactly_once real_gateway sink_spark",
+        "pipeline/sink": "exactly_once mirrored real_gateway sink_spark",
         "pipeline/source": "durable_spark spark",
         "shipping": "bench helm light_environment under_systemd wheel",
     }.items()
