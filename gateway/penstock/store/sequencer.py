@@ -35,7 +35,7 @@ from penstock_codecs.model import (
     parts_within,
 )
 from penstock_codecs.operations import Append
-from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records
+from penstock_codecs.record_encoding import RECORDS, encode_records
 from penstock_codecs.s2.validation import Fence, TrimTo, parse_command
 from penstock_codecs.streams import StreamConfig, TimestampingMode
 
@@ -227,8 +227,8 @@ def _part(
     if layout.is_exact:
         wire = WireBytes(BYTES, (to_bytes(columns, layout) if data is None else data,))
     else:
-        wire = kept or WireBytes(S2_RECORDS, (encode_records(columns),))
-    row = BatchRow(last_seq, count, metered, first_id, layout, wire.data, S2_RECORDS if kept is None else kept.encoding)
+        wire = kept or WireBytes(RECORDS, (encode_records(columns),))
+    row = BatchRow(last_seq, count, metered, first_id, layout, wire.data, RECORDS if kept is None else kept.encoding)
     span = ByteSpan(head.next_offset, head.next_offset + length, layout)
     batch = RecordBatch(columns, first_id=first_id, metered=metered)
     batch.wire = wire
