@@ -11,15 +11,7 @@ from typing import Final
 
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
-from penstock_codecs.model import (
-    NO_HEADERS,
-    Headers,
-    RecordBatch,
-    StreamPosition,
-    StreamRef,
-    WireBytes,
-    metered_size,
-)
+from penstock_codecs.model import NO_HEADERS, Headers, RecordBatch, StreamPosition, StreamRef, WireBytes, metered_size
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.record_bytes import (
     append_records,

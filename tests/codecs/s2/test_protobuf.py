@@ -24,11 +24,7 @@ from penstock_codecs.model import (
 )
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.record_bytes import LengthCache, varint, varint_width
-from penstock_codecs.record_encoding import (
-    RECORDS,
-    decode_records,
-    encode_records,
-)
+from penstock_codecs.record_encoding import RECORDS, decode_records, encode_records
 from penstock_codecs.s2.protobuf import (
     S2_READ_BATCH,
     decode_append_ack,
