@@ -17,6 +17,7 @@ from penstock.store.batches import BatchRow, ByteSpan, encoding_named, is_large
 from penstock.store.heads import StreamHead
 from penstock_codecs.byte_layout import BYTES, Layout, Run, byte_length, to_bytes
 from penstock_codecs.byte_operations import AppendBytes, WriterPosition
+from penstock_codecs.commands import Fence, TrimTo, parse_command
 from penstock_codecs.envelope import ENVELOPE_MARK
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
@@ -36,7 +37,6 @@ from penstock_codecs.model import (
 )
 from penstock_codecs.operations import Append
 from penstock_codecs.record_encoding import RECORDS, encode_records
-from penstock_codecs.s2.validation import Fence, TrimTo, parse_command
 from penstock_codecs.streams import StreamConfig, TimestampingMode
 
 __all__ = [

@@ -35,6 +35,7 @@ from penstock.protocols.s2.back.shared import Shared
 from penstock.protocols.s2.back.sources import S2SSource
 from penstock.protocols.s2.back.unary import ServerStart, UnaryRequests, records_path, tail_in_failure
 from penstock.store.admission import ByteBudget
+from penstock_codecs.commands import TRIM
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.http import ResponseHead
 from penstock_codecs.model import Header, StreamPosition, StreamRef, metered_size
@@ -64,7 +65,6 @@ from penstock_codecs.operations import (
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.s2.validation import TRIM
 from penstock_codecs.s2s import PLUGIN
 from penstock_codecs.streams import StreamConfig
 
