@@ -1,6 +1,7 @@
 """The encoding of stored records: the field `records` of S2's protobuf message ReadBatch (S2 fact sheet, section 4).
 
-Payloads of this encoding, joined, are a payload, since protobuf merges repeated fields by concatenation.
+Payloads of this encoding, joined, are a payload, since protobuf merges repeated fields by concatenation. Records that
+are not numbered yet are the field `records` of an AppendInput.
 
 The protobuf library decodes with a schema made for columns (`records.proto`). `record_bytes` encodes from columns, and
 decodes batches whose records all have one length.
@@ -8,16 +9,18 @@ decodes batches whose records all have one length.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import Columns, Header, Headers
+from penstock_codecs.limits import S2_MAX_BATCH_BYTES
+from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers
 from penstock_codecs.record_bytes import (
     BoundedCache,
+    bare_append_sizes,
     common_width,
     records_size,
     sequenced_records,
@@ -29,14 +32,13 @@ from penstock_proto import records_pb2
 __all__ = [
     "RECORDS",
     "Payload",
+    "appended_columns",
     "columns_of",
     "cut_records",
     "decode_bodies",
     "decode_records",
     "encode_records",
     "parse",
-    "several_headers",
-    "single_headers",
 ]
 
 RECORDS: Final = "s2.v1.ReadBatch.records"
@@ -91,6 +93,33 @@ def decode_bodies(payload: Payload) -> list[bytes]:
     return [record.body for record in parse(records_pb2.ReadBatch, payload).records]
 
 
+def appended_columns(
+    message: records_pb2.AppendInput, payload: Payload, size: int
+) -> tuple[list[bytes], Mapping[int, Headers], Sequence[int | None] | None]:
+    """Return bodies, headers and timestamps of an AppendInput; `payload`: its bytes, of which `size` are its records.
+
+    Records of exactly the size that their bodies need have nothing else, so they need not be inspected for headers and
+    timestamps: 0.19 us a record instead of 0.33 (100 B records).
+
+    Raises OperationFailed: INVALID for more headers than any valid batch has, BAD_PROTO for malformed ones.
+    """
+    records = list(message.records)  # iterating makes an object for each, every time
+    bodies = list(map(_BODY, records))
+    if sum(map(bare_append_sizes.__getitem__, map(len, bodies))) == size:
+        return bodies, NO_HEADERS, None
+    numbers: list[int] = list(map(_TIMESTAMP, records))
+    contents: list[bytes] = list(map(_HEADERS, records))
+    width = common_width(numbers)
+    if width is not None and records_size(width, contents, bodies) == size:  # so there is no other header
+        return bodies, _single_headers(contents), numbers if width else None
+    timestamps = [record.timestamp if record.HasField("timestamp") else None for record in records]
+    has_timestamps = timestamps.count(None) < len(timestamps)
+    several = [record.headers for record in parse(records_pb2.AppendInputHeaders, payload).records]
+    if 2 * sum(map(len, several)) > S2_MAX_BATCH_BYTES:
+        raise fail(FailureCode.INVALID, "record batch must not exceed a metered size of 1 MiB")
+    return bodies, _several_headers(several), timestamps if has_timestamps else None
+
+
 def columns_of(batch: records_pb2.ReadBatch, payload: Payload, size: int) -> Columns:
     """Return the records of a ReadBatch; `payload`: the message's bytes, of which `size` are its records.
 
@@ -103,21 +132,21 @@ def columns_of(batch: records_pb2.ReadBatch, payload: Payload, size: int) -> Col
     bodies: list[bytes] = list(map(_BODY, records))
     width, time_width = common_width(seq_nums), common_width(timestamps)
     if width is not None and time_width is not None and records_size(width + time_width, contents, bodies) == size:
-        headers = single_headers(contents)  # there is no other header
+        headers = _single_headers(contents)  # there is no other header
     else:
         several = parse(records_pb2.ReadBatchHeaders, payload).records
-        headers = several_headers(record.headers for record in several)
+        headers = _several_headers(record.headers for record in several)
     first = seq_nums[0] if seq_nums else 0
     dense = range(first, first + len(seq_nums))
     return Columns(dense if seq_nums == list(dense) else seq_nums, timestamps, bodies, headers)
 
 
-def several_headers(contents: Iterable[Sequence[bytes]]) -> dict[int, Headers]:
+def _several_headers(contents: Iterable[Sequence[bytes]]) -> dict[int, Headers]:
     """Return the headers of records, of this content."""
     return {index: tuple(map(_header, some)) for index, some in enumerate(contents) if some}
 
 
-def single_headers(contents: Sequence[bytes]) -> dict[int, Headers]:
+def _single_headers(contents: Sequence[bytes]) -> dict[int, Headers]:
     """Return the headers of records that have one each, of this content, or none (b"")."""
     return {index: (_header(content),) for index, content in enumerate(contents) if content}
 

@@ -75,6 +75,7 @@ NAMES_PROTOCOLS = {
     "penstock.core.segment_names": "the naming of streams as bytes, which the router uses for all protocols",
     "penstock.routing.router": "an error text: a name that streams as bytes cannot have",
     "penstock_analysis.capture.reading": "segments of TCP",
+    "penstock_codecs.record_encoding": "the stored name of the encoding",
     "penstock_spark.clients.endpoint": "an error text: servers that are read through a gateway",
     "penstock_spark.schemas": "the meaning of a column",
 }
