@@ -42,7 +42,7 @@ class RawSession(Protocol):
 
     def count_batches(self, pieces: Sequence[Buffer]) -> Sequence[int]:
         """Return the number of records of each batch, read or acknowledged, that is complete with these pieces of the
-        response's body. It is for metrics: call it once for all pieces, in order."""
+        response's body. It is for metrics and never raises; call it for all pieces, in order."""
 
 
 class Passthrough(ABC):
