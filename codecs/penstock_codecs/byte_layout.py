@@ -20,12 +20,12 @@ from itertools import accumulate
 from typing import Final
 
 from penstock_codecs.byte_events import EVENT_HEADER_BYTES, join_events, split_events
+from penstock_codecs.commands import parse_command
 from penstock_codecs.envelope import ENVELOPE_MARK, is_marked, unwrap, wrap
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.features import Feature, feature_of
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
 from penstock_codecs.model import NO_HEADERS, Columns, Headers, is_command, metered_size
-from penstock_codecs.s2.validation import parse_command
 
 __all__ = [
     "BYTES",

@@ -17,7 +17,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from penstock_codecs.model import Header, Headers
-from penstock_proto import s2_pb2
+from penstock_proto import records_pb2
 
 __all__ = ["ENVELOPE_MARK", "is_marked", "unwrap", "wrap"]
 
@@ -32,7 +32,7 @@ def is_marked(body: bytes) -> bool:
 
 def wrap(headers: Headers, body: bytes) -> bytes:
     """Return a record's envelope."""
-    record = s2_pb2.AppendRecord(body=body)
+    record = records_pb2.EnvelopedRecord(body=body)
     for name, value in headers:
         record.headers.add(name=name, value=value)
     return ENVELOPE_MARK + VERSION + record.SerializeToString(deterministic=True)
@@ -46,7 +46,7 @@ def unwrap(envelope: bytes) -> tuple[Headers, bytes]:
     if version != VERSION:
         raise ValueError(f"envelope version {version[0] if version else 'missing'} is not known, only {VERSION[0]}")
     try:
-        record = s2_pb2.AppendRecord.FromString(envelope[len(ENVELOPE_MARK) + 1 :])
+        record = records_pb2.EnvelopedRecord.FromString(envelope[len(ENVELOPE_MARK) + 1 :])
     except DecodeError:
         raise ValueError("the envelope does not hold a record") from None
     headers = tuple(Header(header.name, header.value) for header in record.headers)

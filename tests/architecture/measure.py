@@ -104,9 +104,8 @@ def import_cycle(trees: dict[str, ast.Module]) -> list[str]:
 
 
 SHARED: Final = {
-    "the record model's names, limits and formats, which all protocols share, stand with S2's": re.compile(
-        r"penstock_codecs[.](limits|s2[.](names|validation|protobuf|errors|access_tokens))|penstock_proto|s2_pb2"
-        r"|S2S?_[A-Z_]+|SEGMENT_MAX_[A-Z_]+|SEGMENT_VERSIONS|S3P_MAX_HEADER_LINE"
+    "the record model's limits stand with S2's, and bridges keep records as S2's AppendInput": re.compile(
+        r"s2_pb2|S2S?_[A-Z_]+|SEGMENT_MAX_[A-Z_]+|SEGMENT_VERSIONS|S3P_MAX_HEADER_LINE"
     ),
     "streams as bytes are part of the waist (decision 4)": re.compile(
         r"penstock[.]core[.]segment_names|penstock_codecs[.]segment[.]events|end_of_segment|segment[.]bytes"

@@ -24,8 +24,8 @@ from penstock_codecs.model import (
     metered_size,
     next_record_id,
 )
-from penstock_codecs.s2.protobuf import decode_records
-from penstock_codecs.s2.record_bytes import sequenced_records
+from penstock_codecs.record_bytes import sequenced_records
+from penstock_codecs.record_encoding import decode_records
 
 HEADERS = (Header(b"name", b"value"), Header(b"", b""))
 

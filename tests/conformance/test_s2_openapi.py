@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock_codecs.s2.access_tokens import Op
+from penstock_codecs.access_tokens import Op
 from penstock_codecs.s2.routes import S2Endpoint, match_route
 
 DOCUMENT = yaml.safe_load((Path(__file__).parents[2] / "docs" / "protocols" / "s2-openapi.yaml").read_text())

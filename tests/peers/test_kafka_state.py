@@ -24,6 +24,7 @@ from penstock.protocols.kafka.back.state_topic import MAX_BATCH_BYTES, StateTopi
 from penstock.protocols.kafka.names import KafkaNames
 from penstock.routing.access.authority import Authority
 from penstock.routing.access.token_table import TableOfTokens
+from penstock_codecs.access_tokens import AccessTokenInfo
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka.batches import read_batches
 from penstock_codecs.kafka.record_messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -36,7 +37,6 @@ from penstock_codecs.kafka.topic_messages import (
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail
-from penstock_codecs.s2.access_tokens import AccessTokenInfo
 from penstock_codecs.table_operations import (
     NOT_EXISTS,
     CreateTable,

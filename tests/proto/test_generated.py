@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor import FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 
 import penstock_proto
-from penstock_proto import pravega_controller_pb2, s2_columns_pb2, s2_pb2
+from penstock_proto import pravega_controller_pb2, records_pb2, s2_pb2
 
 ROOM = Path(penstock_proto.__file__).parents[1]
 
@@ -35,7 +35,7 @@ def forget_json_names(message: DescriptorProto) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [s2_pb2, s2_columns_pb2, pravega_controller_pb2], ids=["s2", "s2_columns", "pravega_controller"]
+    "module", [s2_pb2, records_pb2, pravega_controller_pb2], ids=["s2", "records", "pravega_controller"]
 )
 def test_modules_are_generated_from_their_schemas(module: object, tmp_path: Path) -> None:
     descriptor: FileDescriptor = module.DESCRIPTOR  # type: ignore[attr-defined]
@@ -52,7 +52,7 @@ def test_every_schema_has_its_modules() -> None:
 def test_columns_schema_reads_the_same_fields(name: str) -> None:
     """Same names, numbers and presence; only `headers` is read as a single piece of bytes."""
     full = s2_pb2.DESCRIPTOR.message_types_by_name[name].fields
-    columns = s2_columns_pb2.DESCRIPTOR.message_types_by_name[name].fields
+    columns = records_pb2.DESCRIPTOR.message_types_by_name[name].fields
     assert [(f.name, f.number) for f in full] == [(f.name, f.number) for f in columns]
     for one, other in zip(full, columns, strict=True):
         if one.name == "headers":
@@ -61,10 +61,23 @@ def test_columns_schema_reads_the_same_fields(name: str) -> None:
             assert (one.type, one.has_presence, one.is_repeated) == (other.type, other.has_presence, other.is_repeated)
 
 
+@pytest.mark.parametrize(("name", "s2_name"), [("Header", "Header"), ("EnvelopedRecord", "AppendRecord")])
+def test_records_of_envelopes_have_the_fields_of_appended_records(name: str, s2_name: str) -> None:
+    ours, s2s = (
+        module.DESCRIPTOR.message_types_by_name[message].fields
+        for module, message in ((records_pb2, name), (s2_pb2, s2_name))
+    )
+    assert ours and [shape(field) for field in ours] == [shape(field) for field in s2s]
+
+
+def shape(field: FieldDescriptor) -> tuple[object, ...]:
+    return field.name, field.number, field.type, field.has_presence, field.is_repeated
+
+
 def test_the_official_sdk_may_live_in_the_same_process() -> None:
     """Both register their messages in one pool: a name of the SDK's would be refused."""
     pytest.importorskip("s2_sdk")
-    code = "import s2_sdk, s2_sdk._generated.s2.v1.s2_pb2, penstock_proto.s2_pb2, penstock_proto.s2_columns_pb2"
+    code = "import s2_sdk, s2_sdk._generated.s2.v1.s2_pb2, penstock_proto.s2_pb2, penstock_proto.records_pb2"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

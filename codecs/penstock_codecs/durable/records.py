@@ -16,9 +16,10 @@ from typing import Final
 from penstock_codecs.durable.content import TakenRecords, broken
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import KIB, MIB, S2_MAX_BATCH_RECORDS
-from penstock_codecs.model import Headers, StreamRef
-from penstock_codecs.operations import Append
-from penstock_codecs.s2.protobuf import decode_append_input, encode_append_input
+from penstock_codecs.model import Headers
+from penstock_codecs.record_bytes import append_records
+from penstock_codecs.record_encoding import appended_columns, parse
+from penstock_proto import records_pb2
 
 __all__ = ["MAX_RECORD_BYTES", "OVERHEAD_BYTES", "RECORDS_TYPE", "RecordContent", "RecordReader"]
 
@@ -31,7 +32,6 @@ OVERHEAD_BYTES: Final = 8
 _TAG: Final = 0x0A
 _LONGEST_LENGTH: Final = 3
 """Bytes of the varint of MAX_RECORD_BYTES."""
-_ANY: Final = StreamRef("", "")
 
 
 class RecordContent:
@@ -41,7 +41,7 @@ class RecordContent:
 
     def encode(self, bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> bytes:
         """Return records as they are in the stream."""
-        return encode_append_input(Append(_ANY, list(bodies), 0, headers=headers))
+        return append_records(bodies, headers, None)
 
     def join(self, parts: Sequence[bytes]) -> bytes:
         """Return the parts one after the other."""
@@ -85,13 +85,14 @@ class RecordReader:
             lengths.append(length)
             at += length
         try:
-            append = decode_append_input(bytes(memoryview(self._held)[:at]), _ANY)
+            payload = bytes(memoryview(self._held)[:at])
+            bodies, headers, _ = appended_columns(parse(records_pb2.AppendInput, payload), payload, at)
         except OperationFailed as error:
             raise broken(f"bytes that are not records: {error.failure.message}") from None
-        if len(append.bodies) != len(lengths):
+        if len(bodies) != len(lengths):
             raise broken("bytes that are not records")
         del self._held[:at]
-        return TakenRecords(append.bodies, append.headers, lengths)
+        return TakenRecords(bodies, headers, lengths)
 
     def skip(self, most: int) -> int:
         """Drop records without decoding them; see `ContentReader.skip`."""

@@ -14,6 +14,7 @@ import orjson
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
+from penstock_codecs.names import validate_basin_name, validate_stream_name
 from penstock_codecs.operations import Page
 from penstock_codecs.s2.config_shapes import (
     EPOCH,
@@ -30,7 +31,7 @@ from penstock_codecs.s2.config_shapes import (
 )
 from penstock_codecs.s2.json_values import IN_BODY, decode_request
 from penstock_codecs.s2.locations import check_location
-from penstock_codecs.s2.names import invalid_header, validate_basin_name, validate_stream_name
+from penstock_codecs.s2.names import invalid_header
 from penstock_codecs.streams import (
     BasinConfig,
     BasinConfigPatch,

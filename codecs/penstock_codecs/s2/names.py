@@ -1,68 +1,29 @@
-"""Names and tokens of the S2 API, and the path segments that carry them (S2 fact sheet, 1.1 and 1.4).
+"""Tokens of the S2 API, and the path segments that carry names (S2 fact sheet, 1.1 and 1.4).
 
-A bad name is a different error depending on its place, so every validation takes `where`: BAD_PATH, BAD_HEADER,
-BAD_QUERY or BAD_JSON (INVALID for protobuf). All raise OperationFailed with that code.
+A bad token is a different error depending on its place, so every validation takes `where`: BAD_HEADER, BAD_QUERY or
+BAD_JSON (INVALID for protobuf). All raise OperationFailed with that code.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import (
-    S2_MAX_BASIN_NAME,
-    S2_MAX_FENCING_TOKEN,
-    S2_MAX_REQUEST_TOKEN,
-    S2_MAX_STREAM_NAME,
-    S2_MIN_BASIN_NAME,
-)
+from penstock_codecs.limits import S2_MAX_FENCING_TOKEN, S2_MAX_REQUEST_TOKEN
+from penstock_codecs.names import utf8_length
 
 __all__ = [
     "decode_path_segment",
     "encode_path_segment",
     "invalid_header",
-    "validate_basin_name",
     "validate_fencing_token",
     "validate_request_token",
-    "validate_stream_name",
 ]
-
-_BASIN: Final = re.compile(r"[a-z0-9][a-z0-9-]*[a-z0-9]")
-_RESERVED_STREAM_NAMES: Final = {".", ".."}
 
 
 def invalid_header(name: str, reason: str) -> OperationFailed:
     """Return BAD_HEADER in the S2 API's words (fact sheet, section 6)."""
     return fail(FailureCode.BAD_HEADER, f"Invalid header `{name}`: {reason}")
-
-
-def validate_basin_name(name: str, where: FailureCode) -> str:
-    """Return `name` if it is a valid basin name: 8 to 48 characters of `a-z 0-9 -`, first and last not a hyphen."""
-    if not S2_MIN_BASIN_NAME <= len(name) <= S2_MAX_BASIN_NAME:
-        reason = f"basin name must be {S2_MIN_BASIN_NAME} to {S2_MAX_BASIN_NAME} characters, not {len(name)}"
-    elif not _BASIN.fullmatch(name):
-        reason = "basin name must comprise lowercase letters, numbers and hyphens, and not begin or end with a hyphen"
-    else:
-        return name
-    raise _refusal(where, "s2-basin", reason)
-
-
-def validate_stream_name(name: str, where: FailureCode) -> str:
-    """Return `name` if it is a valid stream name: 1 to 512 bytes of UTF-8, no NUL, not `.` or `..`."""
-    size = _utf8_length(name)
-    if size is None:
-        reason = "stream name must be valid Unicode"
-    elif not 1 <= size <= S2_MAX_STREAM_NAME:
-        reason = f"stream name must be 1 to {S2_MAX_STREAM_NAME} bytes, not {size}"
-    elif "\0" in name:
-        reason = "stream name must not contain NUL"
-    elif name in _RESERVED_STREAM_NAMES:
-        reason = f"stream name must not be `{name}`"
-    else:
-        return name
-    raise _refusal(where, "s2-stream", reason)
 
 
 def validate_fencing_token(token: str, where: FailureCode) -> str:
@@ -76,7 +37,7 @@ def validate_request_token(token: str, where: FailureCode = FailureCode.BAD_HEAD
 
 
 def _validate_token(token: str, what: str, limit: int, where: FailureCode, header: str) -> str:
-    size = _utf8_length(token)
+    size = utf8_length(token)
     if size is None:
         raise _refusal(where, header, f"{what} must be valid Unicode")
     if size > limit:
@@ -86,13 +47,6 @@ def _validate_token(token: str, what: str, limit: int, where: FailureCode, heade
 
 def _refusal(where: FailureCode, header: str, reason: str) -> OperationFailed:
     return invalid_header(header, reason) if where is FailureCode.BAD_HEADER else fail(where, reason)
-
-
-def _utf8_length(text: str) -> int | None:
-    try:
-        return len(text.encode())
-    except UnicodeEncodeError:
-        return None
 
 
 # ---- path segments -------------------------------------------------------------------------------------------

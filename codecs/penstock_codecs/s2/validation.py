@@ -1,12 +1,11 @@
-"""S2's rules for appends in any encoding, and the meaning of its command records.
+"""S2's rules for appends in any encoding.
 
 A batch is checked record by record only if it has headers or breaks a limit (S2 fact sheet, 5.1, 5.3).
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
-
+from penstock_codecs.commands import parse_command
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import (
     S2_MAX_BATCH_BYTES,
@@ -15,47 +14,9 @@ from penstock_codecs.limits import (
     S2_MAX_RECORD,
     S2_MAX_RECORD_HEADERS,
 )
-from penstock_codecs.model import Headers, is_command
 from penstock_codecs.operations import Append
 
-__all__ = ["FENCE", "TRIM", "Fence", "TrimTo", "parse_command", "trim_points", "validate_append"]
-
-FENCE: Final = b"fence"
-TRIM: Final = b"trim"
-_TRIM_BYTES: Final = 8
-
-
-class Fence(NamedTuple):
-    """Command `fence`: later appends that carry a token must carry this one; "" clears it."""
-
-    token: str
-
-
-class TrimTo(NamedTuple):
-    """Command `trim`: the earliest sequence number to keep."""
-
-    seq_num: int
-
-
-def parse_command(headers: Headers, body: bytes) -> Fence | TrimTo | None:
-    """Return the command that a record is, or None for an ordinary record (S2 fact sheet, 5.3).
-
-    Raises OperationFailed(INVALID) for an unknown command and for a payload that its command does not accept.
-    """
-    if not is_command(headers):
-        return None
-    operation = headers[0].value
-    if operation == FENCE:
-        return _parse_fence(body)
-    if operation == TRIM:
-        return _parse_trim(body)
-    raise _invalid("unknown command")
-
-
-def trim_points(append: Append) -> list[int]:
-    """Return the sequence numbers of the `trim` commands in an append that `validate_append` accepts."""
-    commands = (parse_command(headers, append.bodies[index]) for index, headers in append.headers.items())
-    return [command.seq_num for command in commands if isinstance(command, TrimTo)]
+__all__ = ["validate_append"]
 
 
 def validate_append(append: Append) -> None:
@@ -83,23 +44,6 @@ def validate_append(append: Append) -> None:
         size = len(append.fencing_token.encode())
         if size > S2_MAX_FENCING_TOKEN:
             raise _invalid(f"fencing token has {size} bytes, must be at most {S2_MAX_FENCING_TOKEN}")
-
-
-def _parse_fence(body: bytes) -> Fence:
-    if len(body) > S2_MAX_FENCING_TOKEN:
-        raise _invalid(f"invalid `fence` command: token has {len(body)} bytes, must be at most {S2_MAX_FENCING_TOKEN}")
-    try:
-        return Fence(body.decode())
-    except UnicodeDecodeError:
-        raise _invalid("invalid `fence` command: token is not UTF-8") from None
-
-
-def _parse_trim(body: bytes) -> TrimTo:
-    if len(body) != _TRIM_BYTES:
-        raise _invalid(
-            f"invalid `trim` command: earliest sequence number to trim to was {len(body)} bytes, must be {_TRIM_BYTES}"
-        )
-    return TrimTo(int.from_bytes(body, "big"))
 
 
 def _largest_record(append: Append) -> int:

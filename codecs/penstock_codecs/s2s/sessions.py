@@ -25,10 +25,11 @@ from penstock_codecs.failures import (
     RemoteProtocolError,
     fail,
 )
+from penstock_codecs.http_failures import failure_to_http
 from penstock_codecs.limits import S2S_MAX_PAYLOAD
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended
-from penstock_codecs.s2.errors import failure_from_http, failure_to_http
+from penstock_codecs.s2.errors import failure_from_http
 from penstock_codecs.s2.protobuf import (
     decode_append_ack,
     decode_append_input,

@@ -7,8 +7,8 @@ from typing import Final
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
 from penstock_codecs.failures import LocalProtocolError
+from penstock_codecs.http_failures import failure_to_body
 from penstock_codecs.model import U64_MAX, RecordBatch, StreamPosition
-from penstock_codecs.s2.errors import failure_to_body
 from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.s2.json_records import read_batch_pieces
 from penstock_codecs.s2.json_values import spell_position

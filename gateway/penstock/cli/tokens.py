@@ -16,8 +16,7 @@ from penstock.cli.output import json_lines_option, json_option, print_json
 from penstock.core.scopes import FULL_SCOPE, ops_of
 from penstock.recorder.captures.text import printable
 from penstock.routing.access.token_file import TokenFile, TokenFileError
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.s2.access_tokens import (
+from penstock_codecs.access_tokens import (
     AccessTokenInfo,
     Op,
     OpGroups,
@@ -27,6 +26,7 @@ from penstock_codecs.s2.access_tokens import (
     utc_time,
     validate_token_id,
 )
+from penstock_codecs.failures import FailureCode, OperationFailed
 
 __all__ = ["token_commands"]
 

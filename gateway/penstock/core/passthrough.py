@@ -40,6 +40,10 @@ class RawSession(Protocol):
         """Return at least `least` bytes (up to 512 KiB) of the response's body; fewer at its end or if the server is
         lost, and none after that. A caller that does not call it causes back-pressure."""
 
+    def count_batches(self, pieces: Sequence[Buffer]) -> Sequence[int]:
+        """Return the number of records of each batch, read or acknowledged, that is complete with these pieces of the
+        response's body. It is for metrics and never raises; call it for all pieces, in order."""
+
 
 class Passthrough(ABC):
     """The undecoded sessions of one stream."""

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_codecs.s2.access_tokens import (
-    AccessTokenInfo,
-    Op,
-    OperationGroup,
-    OpGroups,
-    ReadWrite,
-    ResourceSet,
-    Scope,
-)
+from penstock_codecs.access_tokens import AccessTokenInfo, Op, OperationGroup, OpGroups, ReadWrite, ResourceSet, Scope
 
 __all__ = ["FULL_SCOPE", "GROUPS", "common_prefix", "excess", "is_confined", "ops_of"]
 

@@ -24,7 +24,7 @@ import msgspec
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
-from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
+from penstock_codecs.names import validate_basin_name, validate_stream_name
 
 __all__ = ["INTERNAL_BASIN", "INTERNAL_TABLES", "MARK_PREFIX", "SegmentName", "SegmentNames", "has_number"]
 

@@ -27,9 +27,9 @@ from penstock.routing.loss.plan import FrontSide
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
+from penstock_codecs.names import validate_basin_name
 from penstock_codecs.operations import Capability
 from penstock_codecs.plugins import installed, installed_names
-from penstock_codecs.s2.names import validate_basin_name
 from penstock_codecs.streams import BasinConfig
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from penstock.core.back import Back
 from penstock.core.segment_names import SegmentNames
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
+from penstock_codecs.names import validate_basin_name, validate_stream_name
 from penstock_codecs.operations import Located, Start
-from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
 
 __all__ = ["Terms"]
 

@@ -17,7 +17,7 @@ from penstock.core.globs import captured
 from penstock.core.matching import Captures, NamePattern, StreamPattern, Wildcard
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
-from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
+from penstock_codecs.names import validate_basin_name, validate_stream_name
 
 __all__ = ["Rewriting", "Template"]
 

@@ -15,7 +15,7 @@ from penstock.observe.metrics.metered import metered_passage
 from penstock.routing.route import Decision
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.http import Buffer, FramePieces, ResponseHead
+from penstock_codecs.http import Buffer, FramePieces
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import Append, Appended, Read
 from penstock_codecs.streams import StreamConfig
@@ -183,7 +183,7 @@ class RoutedPassthrough(Passthrough):
             yield _Raw(raw, self._decision, generation, changes=changes)
 
 
-class _Raw(RawSession):
+class _Raw:
     """A `RawSession` through a route."""
 
     def __init__(self, inner: RawSession, decision: Decision, generation: int, *, changes: bool) -> None:
@@ -191,18 +191,13 @@ class _Raw(RawSession):
         self._holder = decision.holder
         self._generation = generation
         self._changes = changes
+        self.finish, self.receive_head, self.count_batches = inner.finish, inner.receive_head, inner.count_batches
 
     async def send(self, pieces: FramePieces) -> None:
         if self._changes and self._holder.held:
             await self._holder.admitted()
         with self._holder.interrupted(self._generation):
             await self._inner.send(pieces)
-
-    async def finish(self) -> None:
-        await self._inner.finish()
-
-    async def receive_head(self) -> ResponseHead:
-        return await self._inner.receive_head()
 
     async def receive_pieces(self, least: int) -> Sequence[Buffer]:
         with self._holder.interrupted(self._generation):

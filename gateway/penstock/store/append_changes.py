@@ -12,7 +12,7 @@ from penstock.store.payload_files import BatchParameters
 from penstock.store.sequencer import Sequenced, SequencedBatch
 from penstock.store.tail_cache import TailCaches
 from penstock.store.u64 import to_sql
-from penstock_codecs.s2.protobuf import S2_RECORDS
+from penstock_codecs.record_encoding import RECORDS
 
 __all__ = ["BatchesChange"]
 
@@ -93,7 +93,7 @@ def _insertion(stream: int, part: SequencedBatch, now: int) -> Statement:
         int(span.layout),  # for any type but int, sqlite3 searches for an adapter: 3 us
         now,
         row.payload,
-        None if row.encoding == S2_RECORDS else row.encoding,
+        None if row.encoding == RECORDS else row.encoding,
         None,
         None,
         None,

@@ -29,7 +29,7 @@ from penstock_codecs.model import (
     parts_within,
 )
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
-from penstock_codecs.s2.protobuf import S2_RECORDS, cut_records, decode_records
+from penstock_codecs.record_encoding import RECORDS, cut_records, decode_records
 
 __all__ = [
     "BatchRow",
@@ -73,7 +73,7 @@ class BatchRow(NamedTuple):
     first_id: RecordId
     layout: Layout
     payload: bytes
-    encoding: str = S2_RECORDS
+    encoding: str = RECORDS
 
     @property
     def first_seq(self) -> int:
@@ -152,7 +152,7 @@ def batches_within(row: BatchRow, start: int = 0) -> Iterator[RecordBatch]:
 
 def _cut(row: BatchRow) -> Iterator[Columns]:
     """Yield the records of a row, at most 1,000 at once."""
-    if row.encoding != S2_RECORDS:
+    if row.encoding != RECORDS:
         columns = decode_stored(row.payload, row.first_id, row.encoding)
         for start, stop, _ in parts_within(columns.bodies, columns.headers, S2_MAX_BATCH_RECORDS, S2_MAX_BATCH_BYTES):
             yield columns.part(start, stop)
@@ -196,10 +196,10 @@ def encoding_named(name: str) -> RecordEncoding:
     return encoding
 
 
-def decode_stored(payload: bytes, first_id: RecordId | None, encoding: str = S2_RECORDS) -> Columns:
+def decode_stored(payload: bytes, first_id: RecordId | None, encoding: str = RECORDS) -> Columns:
     """Decode stored records; `first_id`: of the first one. Raises OperationFailed: DAMAGED if they are malformed,
     STORAGE if no installed codec has their encoding."""
-    codec = None if encoding == S2_RECORDS else encoding_named(encoding)
+    codec = None if encoding == RECORDS else encoding_named(encoding)
     try:
         return decode_records(payload) if codec is None else codec.decode(payload, first_id.ms if first_id else 0)
     except OperationFailed as error:  # the fault of the store, not of a client

@@ -30,7 +30,7 @@ from penstock_codecs.byte_rendering import RefusedRecord, Rendered, RenderedSlic
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import NO_HEADERS, Columns, RecordBatch, RecordId, metered_size
-from penstock_codecs.s2.protobuf import S2_RECORDS, decode_bodies
+from penstock_codecs.record_encoding import RECORDS, decode_bodies
 
 __all__ = ["ByteReads", "RowCursor", "read_rows"]
 
@@ -105,7 +105,7 @@ def _chosen(db: ReaderConnection, stream: int, after: RowCursor, max_bytes: int,
             error.reason += f"; the next bytes are at offset {end_offset}"
             raise unreadable(db, stream, last_seq - count + 1, last_seq, error) from error
         first_id = RecordId(from_sql(first_ts), 0)  # the place within the ms is not needed
-        row = BatchRow(last_seq, count, metered, first_id, Layout(layout), payload, encoding or S2_RECORDS)
+        row = BatchRow(last_seq, count, metered, first_id, Layout(layout), payload, encoding or RECORDS)
         yield _ByteRow(row, first, end_offset)
         records += 0 if row.layout.is_exact else count
         size += metered
@@ -158,7 +158,7 @@ def _columns(batch: RecordBatch) -> Columns:
 
     Headers are metered, so there are none if the bodies alone have the metered size.
     """
-    if batch.wire is None or batch.wire.encoding != S2_RECORDS:
+    if batch.wire is None or batch.wire.encoding != RECORDS:
         return batch.columns
     try:
         bodies = decode_bodies(batch.wire.data)

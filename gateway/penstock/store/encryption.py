@@ -6,7 +6,7 @@ and is not kept. Layout of an encrypted record:
 
     1 byte     format: 3 AEGIS-256, 4 AES-256-GCM; 1 and 2 in records of before schema version 9
     32 or 12   nonce, random
-    ...        ciphertext: the record as a message of `S2_RECORDS`, without number and timestamp
+    ...        ciphertext: the record as a message of `RECORDS`, without number and timestamp
     16 bytes   tag, which also authenticates the stream and the record's sequence number
 
 So a record opens at its own place alone: one that was copied or moved on the disk does not. The stream is its name and
@@ -31,7 +31,7 @@ from penstock.store.heads import StoredStream
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import U64_MAX, Columns, Headers, RecordBatch, StreamRef, is_command
 from penstock_codecs.operations import Append
-from penstock_codecs.s2.protobuf import encode_records
+from penstock_codecs.record_encoding import encode_records
 from penstock_codecs.streams import Cipher
 
 __all__ = ["RecordCipher", "record_cipher", "wrong_key"]

@@ -26,7 +26,7 @@ from penstock_codecs.byte_layout import Layout
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import JoinedBatch, RecordBatch, RecordId
-from penstock_codecs.s2.protobuf import S2_RECORDS
+from penstock_codecs.record_encoding import RECORDS
 
 __all__ = ["READ_BYTES", "ReaderThreads", "read_batches", "row_from_sql", "unreadable"]
 
@@ -146,7 +146,7 @@ def row_from_sql(db: ReaderConnection, stream: int, row: tuple[Any, ...]) -> Bat
 def _row(row: tuple[Any, ...], payload: bytes) -> BatchRow:
     last_seq, count, metered, first_ts, first_id_seq, layout, encoding, *_ = row
     first_id = RecordId(from_sql(first_ts), from_sql(first_id_seq))
-    return BatchRow(from_sql(last_seq), count, metered, first_id, Layout(layout), payload, encoding or S2_RECORDS)
+    return BatchRow(from_sql(last_seq), count, metered, first_id, Layout(layout), payload, encoding or RECORDS)
 
 
 def read_batches(
@@ -259,7 +259,7 @@ def _batch_of(db: ReaderConnection, rows: list[tuple[Any, ...]], records: int, m
     first, first_id = from_sql(last_seq) - count + 1, RecordId(from_sql(first_ts), from_sql(first_id_seq))
     joined = [] if encoding is None else [_joined(row) for row in rows]
     payloads = _payloads(db, rows)
-    return batch_of_payloads(payloads, encoding or S2_RECORDS, first, records, metered, first_id, joined=joined)
+    return batch_of_payloads(payloads, encoding or RECORDS, first, records, metered, first_id, joined=joined)
 
 
 def _joined(row: tuple[Any, ...]) -> JoinedBatch:

@@ -17,6 +17,7 @@ from penstock.store.batches import BatchRow, ByteSpan, encoding_named, is_large
 from penstock.store.heads import StreamHead
 from penstock_codecs.byte_layout import BYTES, Layout, Run, byte_length, to_bytes
 from penstock_codecs.byte_operations import AppendBytes, WriterPosition
+from penstock_codecs.commands import Fence, TrimTo, parse_command
 from penstock_codecs.envelope import ENVELOPE_MARK
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
@@ -35,8 +36,7 @@ from penstock_codecs.model import (
     parts_within,
 )
 from penstock_codecs.operations import Append
-from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records
-from penstock_codecs.s2.validation import Fence, TrimTo, parse_command
+from penstock_codecs.record_encoding import RECORDS, encode_records
 from penstock_codecs.streams import StreamConfig, TimestampingMode
 
 __all__ = [
@@ -227,8 +227,8 @@ def _part(
     if layout.is_exact:
         wire = WireBytes(BYTES, (to_bytes(columns, layout) if data is None else data,))
     else:
-        wire = kept or WireBytes(S2_RECORDS, (encode_records(columns),))
-    row = BatchRow(last_seq, count, metered, first_id, layout, wire.data, S2_RECORDS if kept is None else kept.encoding)
+        wire = kept or WireBytes(RECORDS, (encode_records(columns),))
+    row = BatchRow(last_seq, count, metered, first_id, layout, wire.data, RECORDS if kept is None else kept.encoding)
     span = ByteSpan(head.next_offset, head.next_offset + length, layout)
     batch = RecordBatch(columns, first_id=first_id, metered=metered)
     batch.wire = wire

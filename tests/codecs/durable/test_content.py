@@ -21,7 +21,7 @@ from penstock_codecs.durable.messages import MAX_MESSAGE_BYTES
 from penstock_codecs.durable.records import MAX_RECORD_BYTES
 from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.model import Header, Headers
-from penstock_codecs.s2.record_bytes import varint
+from penstock_codecs.record_bytes import varint
 from penstock_proto import s2_pb2
 
 Record = tuple[bytes, Headers]

@@ -22,6 +22,7 @@ from penstock_codecs.model import (
     metered_size,
 )
 from penstock_codecs.operations import Append, Appended
+from penstock_codecs.record_encoding import RECORDS, decode_records, encode_records
 from penstock_codecs.s2.formats import BytesFormat, spell_bytes
 from penstock_codecs.s2.json_records import (
     decode_append_ack,
@@ -35,7 +36,6 @@ from penstock_codecs.s2.json_records import (
     read_batch_pieces,
 )
 from penstock_codecs.s2.json_values import MAX_CHECKED_TOKENS
-from penstock_codecs.s2.protobuf import S2_RECORDS, decode_records, encode_records
 
 C = FailureCode
 STREAM = StreamRef("basin-name", "a/b")
@@ -460,7 +460,7 @@ def test_tables_are_encoded_as_any_others(
         bodies[index % count] = (text + bodies[index % count])[:size]
     timestamps = [1_700_000_000_000 + index // run for index in range(count)]
     columns = Columns(range(first, first + count), timestamps, bodies)
-    wire = WireBytes(S2_RECORDS, (encode_records(columns),))
+    wire = WireBytes(RECORDS, (encode_records(columns),))
     whole = RecordBatch(columns)
     batch = RecordBatch.from_wire(
         wire, lambda data, _: decode_records(data), count=count, first_seq_num=first, metered=whole.metered

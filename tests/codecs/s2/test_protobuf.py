@@ -23,20 +23,18 @@ from penstock_codecs.model import (
     metered_size,
 )
 from penstock_codecs.operations import Append, Appended
+from penstock_codecs.record_bytes import LengthCache, varint, varint_width
+from penstock_codecs.record_encoding import RECORDS, decode_records, encode_records
 from penstock_codecs.s2.protobuf import (
     S2_READ_BATCH,
-    S2_RECORDS,
     decode_append_ack,
     decode_append_input,
     decode_read_batch,
-    decode_records,
     encode_append_ack,
     encode_append_input,
     encode_heartbeat,
     encode_read_batch,
-    encode_records,
 )
-from penstock_codecs.s2.record_bytes import LengthCache, varint, varint_width
 from penstock_proto import s2_pb2
 
 STREAM = StreamRef("basin-01", "a/b")
@@ -479,7 +477,7 @@ def test_acks_without_a_position(missing: str) -> None:
 def test_a_batch_that_came_in_this_spelling_goes_out_untouched() -> None:
     unknown = b"\x0a\x06\x08\x05\x10\x01\x78\x01"  # a record with a field that we do not know
     batch = decode_read_batch(unknown)
-    assert isinstance(batch, RecordBatch) and batch.wire == WireBytes(S2_RECORDS, (unknown,))
+    assert isinstance(batch, RecordBatch) and batch.wire == WireBytes(RECORDS, (unknown,))
     assert encode_read_batch(batch) is unknown
     live = decode_read_batch(unknown + encode_heartbeat(StreamPosition(6, 1)))
     assert isinstance(live, RecordBatch) and live.wire == WireBytes(
@@ -492,7 +490,7 @@ def test_a_stored_payload_is_sent_without_being_decoded() -> None:
     def decode(payload: bytes, _: RecordId | None) -> Columns:
         raise AssertionError("looked inside")
 
-    wire = WireBytes(S2_RECORDS, (encode_records(Columns(range(5, 7), [1, 1], [b"a", b"b"])),))
+    wire = WireBytes(RECORDS, (encode_records(Columns(range(5, 7), [1, 1], [b"a", b"b"])),))
     batch = RecordBatch.from_wire(wire, decode, count=2, first_seq_num=5, metered=18, tail=StreamPosition(7, 1))
     assert encode_read_batch(batch) == wire.data + encode_heartbeat(StreamPosition(7, 1))
 

@@ -1,13 +1,11 @@
 """S2's requirements of an append (S2 fact sheet, 5.1 and 5.3)."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import NO_HEADERS, U64_MAX, Header, Headers, StreamRef, metered_size
+from penstock_codecs.model import NO_HEADERS, Header, Headers, StreamRef, metered_size
 from penstock_codecs.operations import Append
-from penstock_codecs.s2.validation import Fence, TrimTo, parse_command, trim_points, validate_append
+from penstock_codecs.s2.validation import validate_append
 
 MIB = 1_048_576
 
@@ -93,24 +91,6 @@ def test_long_fencing_tokens(token: str) -> None:
 
 def test_a_bad_record_is_reported_before_a_bad_batch() -> None:
     assert refusal(append([b""] * 1001, command(b"bogus"))) == "unknown command"
-
-
-@given(st.integers(0, U64_MAX))
-def test_trims(seq_num: int) -> None:
-    assert parse_command((Header(b"", b"trim"),), seq_num.to_bytes(8, "big")) == TrimTo(seq_num)
-    headers = {1: command(b"trim")[0], 2: command(b"fence")[0], 3: (Header(b"a", b"b"),), 4: command(b"trim")[0]}
-    bodies = [b"x", seq_num.to_bytes(8, "big"), b"t", b"y", bytes(8)]
-    assert trim_points(append(bodies, headers)) == [seq_num, 0]
-
-
-def test_fences() -> None:
-    assert parse_command((Header(b"", b"fence"),), "tök".encode()) == Fence("tök")
-    assert parse_command((Header(b"", b"fence"),), b"") == Fence("")
-
-
-@pytest.mark.parametrize("headers", [(), (Header(b"fence", b""),), (Header(b"", b"fence"), Header(b"k", b""))])
-def test_ordinary_records(headers: Headers) -> None:
-    assert parse_command(headers, b"tok") is None
 
 
 def test_a_record_with_more_headers_than_a_frame_holds() -> None:

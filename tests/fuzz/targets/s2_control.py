@@ -8,10 +8,11 @@ from urllib.parse import parse_qsl
 
 from fuzz.laws import chosen
 
+from penstock_codecs.access_tokens import AccessTokenInfo, decode_info, encode_info
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.s2 import access_tokens, json_config, json_config_client, metrics
-from penstock_codecs.s2.access_tokens import AccessTokenInfo, decode_info, encode_info
-from penstock_codecs.s2.errors import failure_from_http, failure_to_http
+from penstock_codecs.http_failures import failure_to_http
+from penstock_codecs.s2 import json_access_tokens, json_config, json_config_client, metrics
+from penstock_codecs.s2.errors import failure_from_http
 from penstock_codecs.s2.locations import decode_location
 from penstock_codecs.s2.names import decode_path_segment
 from penstock_codecs.s2.routes import match_route
@@ -50,7 +51,7 @@ DECODERS: Final[tuple[Callable[[bytes], Any], ...]] = (
     json_config_client.decode_remote_stream_info,
     json_config_client.decode_remote_basin_page,
     json_config_client.decode_remote_stream_page,
-    access_tokens.decode_issue,
+    json_access_tokens.decode_issue,
     lambda body: decode_location(body, "here"),
     _metrics,
     _path,

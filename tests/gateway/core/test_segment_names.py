@@ -11,7 +11,7 @@ from support.store import Fails
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
-from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
+from penstock_codecs.names import validate_basin_name, validate_stream_name
 
 NAMES = SegmentNames()
 TRANSACTION = f"#transaction.{7:032x}"

@@ -29,7 +29,8 @@ from penstock_codecs.model import (
     next_record_id,
 )
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
-from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records, read_batch_pieces
+from penstock_codecs.record_encoding import RECORDS, encode_records
+from penstock_codecs.s2.protobuf import read_batch_pieces
 
 NEAR = st.integers(0, 6)
 
@@ -43,7 +44,7 @@ def stored(draw: st.DrawFn) -> RecordBatch:
     first = draw(st.integers(0, 50))
     columns = Columns(range(first, first + len(bodies)), timestamps, bodies, heads)
     batch = RecordBatch(columns, first_id=RecordId(timestamps[0], draw(NEAR)), tail=StreamPosition(99, U64_MAX))
-    batch.wire = WireBytes(S2_RECORDS, (encode_records(columns),))
+    batch.wire = WireBytes(RECORDS, (encode_records(columns),))
     return batch
 
 
@@ -127,7 +128,7 @@ def test_what_was_cut_can_be_joined(batch: RecordBatch, data: st.DataObject) -> 
     at = data.draw(st.integers(0, batch.count))
     parts = [batch.part(start, stop) for start, stop in ((0, at), (at, batch.count)) if start < stop]
     for part in parts:
-        part.wire = WireBytes(S2_RECORDS, (encode_records(part.columns),))
+        part.wire = WireBytes(RECORDS, (encode_records(part.columns),))
     if data.draw(st.booleans()):
         parts[0].wire = None
     joined = join(parts, batch.tail)

@@ -25,6 +25,7 @@ from penstock_codecs.byte_operations import AppendBytes, Merge, ReadBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.grpc.status import Code
 from penstock_codecs.grpc.status import error_of as grpc_error
+from penstock_codecs.http_failures import failure_to_http
 from penstock_codecs.kafka.batches import encode_batch, read_batches
 from penstock_codecs.kafka.carrying import parts_of
 from penstock_codecs.kafka.errors import KafkaError
@@ -33,7 +34,6 @@ from penstock_codecs.kafka.kept import KAFKA_BATCHES
 from penstock_codecs.limits import KIB
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import Append, FromSeqNum, FromTimestamp, Locate, Read, Trim
-from penstock_codecs.s2.errors import failure_to_http
 from penstock_codecs.s3p.errors import error_reply
 
 TARGET = StreamRef(STREAM.basin, "target")

@@ -33,7 +33,7 @@ from penstock_codecs.operations import (
     Locate,
     Read,
 )
-from penstock_codecs.s2.protobuf import encode_records
+from penstock_codecs.record_encoding import encode_records
 from penstock_codecs.streams import BasinConfig, Cipher, StreamConfig
 
 C = FailureCode

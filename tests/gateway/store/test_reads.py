@@ -31,7 +31,7 @@ from penstock_codecs.operations import (
     Start,
     Trim,
 )
-from penstock_codecs.s2.protobuf import S2_RECORDS, decode_records
+from penstock_codecs.record_encoding import RECORDS, decode_records
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
 
 EVERY_WAY = pytest.mark.parametrize("forget", [False, True], ids=["memory", "file"])
@@ -228,7 +228,7 @@ async def test_batches_are_joined_up_to_the_limits_and_not_decoded(back: Embedde
     assert [batch.count for batch in found] == [1000] * 3
     assert found[-1].tail == (3000, NOW) and found[0].tail is found[1].tail is None
     for batch in found:
-        assert batch.wire is not None and batch.wire.encoding == S2_RECORDS
+        assert batch.wire is not None and batch.wire.encoding == RECORDS
         assert batch._columns is None
         assert list(batch.columns.seq_nums) == list(range(batch.first_seq_num, batch.next_seq_num))
     for _ in range(3):

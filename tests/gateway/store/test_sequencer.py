@@ -16,7 +16,7 @@ from penstock_codecs.envelope import wrap
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import U64_MAX, Header, RecordBatch, RecordId, next_record_id
 from penstock_codecs.operations import Append
-from penstock_codecs.s2.protobuf import decode_records
+from penstock_codecs.record_encoding import decode_records
 from penstock_codecs.streams import DEFAULT_STREAM_CONFIG, StreamConfig, TimestampingMode
 
 NEW = StreamHead(StreamConfig())

@@ -18,7 +18,7 @@ from penstock_codecs.byte_operations import AppendBytes, WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header, Headers, Record, RecordBatch, StreamRef, metered_size
 from penstock_codecs.operations import Append, Appended, Read, Start
-from penstock_codecs.s2.protobuf import decode_records
+from penstock_codecs.record_encoding import decode_records
 
 _ROWS = """
 SELECT first_seq, last_seq, first_offset, end_offset, layout, payload, file, file_offset, file_bytes, checksum

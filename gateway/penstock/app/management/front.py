@@ -37,7 +37,7 @@ from penstock.observe import level
 from penstock.observe.metrics.families import NETWORK_BYTES
 from penstock.observe.metrics.state import current
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.s2.errors import failure_to_http
+from penstock_codecs.http_failures import failure_to_http
 
 __all__ = ["ManagementFront", "Sampler"]
 

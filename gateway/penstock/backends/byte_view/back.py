@@ -72,6 +72,7 @@ class _Appends:
         self._streams = streams
         self._stream = stream
         self.finish, self.receive_head, self.receive_pieces = inner.finish, inner.receive_head, inner.receive_pieces
+        self.count_batches = inner.count_batches
 
     async def send(self, pieces: FramePieces) -> None:
         """Send whole frames. Raises HOT_SERVER, which clients retry, once the stream may have had a byte operation."""

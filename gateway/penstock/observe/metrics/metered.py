@@ -226,26 +226,21 @@ class _Raw:
     """A `RawSession`, measured."""
 
     def __init__(self, inner: RawSession, meter: Meter, flow: FlowMeters) -> None:
-        from penstock.observe.metrics.passthrough_appends import PassthroughAppends, PassthroughReads
-
         self._inner = inner
         self._meter = meter
-        self._bytes = flow.bytes
-        self._appends = None if flow is meter.reads else PassthroughAppends(meter)
-        self._answers = self._appends or PassthroughReads(flow)
+        self._flow = flow
+        self._sent: deque[float] = deque()  # send times of batches that are not acknowledged
+        self.finish, self.count_batches = inner.finish, inner.count_batches
 
     async def send(self, pieces: FramePieces) -> None:
-        if self._appends is not None:
-            self._appends.sent(pieces.frames)  # before sending: they may be acknowledged before `send` returns
+        # before sending: they may be acknowledged before `send` returns
+        self._sent.extend([perf_counter()] * pieces.frames)
         try:
             await self._inner.send(pieces)
         except OperationFailed as error:
             self._meter.failed(error.failure.code)
             raise
-        self._bytes.value += sum(map(len, pieces))
-
-    async def finish(self) -> None:
-        await self._inner.finish()
+        self._flow.bytes.value += sum(map(len, pieces))
 
     async def receive_head(self) -> ResponseHead:
         try:
@@ -260,9 +255,14 @@ class _Raw:
         except OperationFailed as error:
             self._meter.failed(error.failure.code)
             raise
-        if self._appends is None:
-            self._bytes.value += sum(map(len, pieces))
-        self._answers.answered(pieces)
+        flow = self._flow
+        if flow is self._meter.reads:
+            flow.bytes.value += sum(map(len, pieces))
+        for records in self.count_batches(pieces):
+            flow.records.value += records
+            flow.batches.value += 1
+            if self._sent:
+                self._meter.append_seconds.observe(perf_counter() - self._sent.popleft())
         return pieces
 
 

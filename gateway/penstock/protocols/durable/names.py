@@ -14,7 +14,7 @@ import msgspec
 from penstock.protocols.durable.config import DurableBackTable, DurableListener
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
-from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
+from penstock_codecs.names import validate_basin_name, validate_stream_name
 
 __all__ = ["DurableNames", "names_of"]
 

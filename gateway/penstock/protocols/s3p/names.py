@@ -18,7 +18,7 @@ from typing import Final, Literal, Protocol
 from penstock_codecs.failures import FailureCode, OperationFailed, fail, printable
 from penstock_codecs.limits import S2_MAX_STREAM_NAME
 from penstock_codecs.model import StreamRef
-from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
+from penstock_codecs.names import validate_basin_name, validate_stream_name
 
 __all__ = ["BasinInName", "FixedBasin", "S3PNames", "s3p_names"]
 

@@ -16,8 +16,8 @@ from penstock.core.clock import Clock, wall_clock
 from penstock.core.grants import Grant
 from penstock.routing.access.revocation import RevocationMonitor
 from penstock.routing.access.token_file import TokenFile, TokenPage, parse_token
+from penstock_codecs.access_tokens import AccessTokenInfo
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.s2.access_tokens import AccessTokenInfo
 
 __all__ = ["Authority", "FileOfTokens", "TokenPlace"]
 

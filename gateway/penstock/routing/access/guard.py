@@ -31,6 +31,7 @@ from penstock.core.passthrough import Passthrough
 from penstock.core.permissions import APPEND, MANAGE, READ, Permission
 from penstock.core.scopes import common_prefix
 from penstock.routing.access.revocation import RevocationMonitor, Watched
+from penstock_codecs.access_tokens import Op, ResourceSet
 from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetSegmentInfo, Seal, UpdateAttribute
 from penstock_codecs.failures import Failure, OperationFailed
 from penstock_codecs.model import RecordBatch, StreamRef
@@ -57,7 +58,6 @@ from penstock_codecs.operations import (
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.s2.access_tokens import Op, ResourceSet
 from penstock_codecs.streams import BasinInfo, StreamConfig, StreamInfo
 from penstock_codecs.usage_operations import GetStorage, GetUsage, ListActiveBasins
 

@@ -22,8 +22,8 @@ from penstock.core.segment_names import INTERNAL_TABLES
 from penstock.routing.access.authority import TokenPlace
 from penstock.routing.access.token_file import TokenPage, new_secret
 from penstock.tables.byte_table import ByteTable
+from penstock_codecs.access_tokens import AccessTokenInfo, decode_info, encode_info
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.s2.access_tokens import AccessTokenInfo, decode_info, encode_info
 from penstock_codecs.table_operations import NOT_EXISTS, ReadTable
 
 __all__ = ["TableOfTokens"]

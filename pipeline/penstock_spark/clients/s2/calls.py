@@ -12,8 +12,9 @@ from penstock_codecs.failures import Failure, FailureCode, OperationFailed, Remo
 from penstock_codecs.http.events import ResponseHead
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import StreamRef
+from penstock_codecs.names import validate_basin_name, validate_stream_name
 from penstock_codecs.s2.errors import failure_from_http
-from penstock_codecs.s2.names import encode_path_segment, validate_basin_name, validate_stream_name
+from penstock_codecs.s2.names import encode_path_segment
 from penstock_spark.clients.endpoint import BASIN_LABEL, Endpoint
 from penstock_spark.clients.failing import lost
 from penstock_spark.clients.http import HeaderList, HttpConnection

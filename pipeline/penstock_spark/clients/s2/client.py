@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import Header, RecordBatch, StreamPosition, StreamRef, metered_size
+from penstock_codecs.names import validate_basin_name
 from penstock_codecs.operations import Append, Page
 from penstock_codecs.s2.json_config_client import (
     decode_remote_basin_config,
@@ -17,7 +18,7 @@ from penstock_codecs.s2.json_config_client import (
     encode_create_stream,
 )
 from penstock_codecs.s2.json_records import decode_tail
-from penstock_codecs.s2.names import encode_path_segment, validate_basin_name
+from penstock_codecs.s2.names import encode_path_segment
 from penstock_codecs.s2.protobuf import decode_append_ack, decode_read_batch, encode_append_input
 from penstock_codecs.streams import INFINITE, BasinInfo, StreamConfig, StreamInfo
 from penstock_spark.clients.base import Appender, NumberedAppender, ReadPosition, ReadResult, StreamClient

@@ -21,7 +21,7 @@ def _open(endpoint: Endpoint) -> StreamClient:
 
 def _check_basin(name: str) -> None:
     from penstock_codecs.failures import FailureCode, OperationFailed
-    from penstock_codecs.s2.names import validate_basin_name
+    from penstock_codecs.names import validate_basin_name
 
     try:
         validate_basin_name(name, FailureCode.INVALID)

@@ -181,6 +181,9 @@ class Raw:
     async def receive_pieces(self, _least: int) -> list[bytes]:
         return [b"123", b"45"]
 
+    def count_batches(self, pieces: list[bytes]) -> list[int]:
+        return [len(piece) for piece in pieces]
+
 
 async def test_sessions_that_are_passed_through_count_bytes_of_records_not_of_acknowledgements(meter: Meter) -> None:
     async with metered_passage(meter, Raw().session(), appends=True) as raw:
@@ -191,6 +194,18 @@ async def test_sessions_that_are_passed_through_count_bytes_of_records_not_of_ac
     async with metered_passage(meter, Raw().session(), appends=False) as raw:
         await raw.receive_pieces(1)
     assert (meter.appends.bytes.value, meter.reads.bytes.value) == (8, 5)
+
+
+async def test_sessions_that_are_passed_through_count_batches_and_time_appends(meter: Meter) -> None:
+    async with metered_passage(meter, Raw().session(), appends=True) as raw:
+        await raw.send(FramePieces([b"1"], 3))
+        await raw.receive_pieces(1)
+        assert sum(meter.append_seconds.counts) == 2
+        await raw.receive_pieces(1)
+    assert (meter.appends.records.value, meter.appends.batches.value, sum(meter.append_seconds.counts)) == (10, 4, 3)
+    async with metered_passage(meter, Raw().session(), appends=False) as raw:
+        await raw.receive_pieces(1)
+    assert (meter.reads.records.value, meter.reads.batches.value, sum(meter.append_seconds.counts)) == (5, 2, 3)
 
 
 class Spans:

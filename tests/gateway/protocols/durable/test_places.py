@@ -24,10 +24,10 @@ from penstock.routing.access.authority import Authority, FileOfTokens
 from penstock.routing.access.clients import ClientRules
 from penstock.routing.access.guard import GuardedBack
 from penstock.tables.struct_table import Prefix, StructTable
+from penstock_codecs.access_tokens import ResourceSet
 from penstock_codecs.byte_operations import GetSegmentInfo
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream
-from penstock_codecs.s2.access_tokens import ResourceSet
 from penstock_codecs.table_operations import ListTable
 
 STREAMS = Prefix("stream/", StreamMeta)

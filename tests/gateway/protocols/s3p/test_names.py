@@ -12,7 +12,7 @@ from support.markdown import tables_of
 from penstock.protocols.s3p.names import BasinInName, FixedBasin, S3PNames, s3p_names
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
-from penstock_codecs.s2.names import validate_stream_name
+from penstock_codecs.names import validate_stream_name
 
 MAPPINGS: dict[str, S3PNames] = {"fixed": FixedBasin("penstock"), "path": BasinInName()}
 

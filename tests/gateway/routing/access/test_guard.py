@@ -25,6 +25,7 @@ from penstock.routing.access.authority import Authority, FileOfTokens
 from penstock.routing.access.guard import OPS, GuardedBack
 from penstock.routing.access.revocation import LAPSE_SECONDS
 from penstock_codecs import operations
+from penstock_codecs.access_tokens import OpGroups, ReadWrite, ResourceSet, Scope
 from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,
     AppendBytes,
@@ -52,7 +53,6 @@ from penstock_codecs.operations import (
     Read,
     ReconfigureBasin,
 )
-from penstock_codecs.s2.access_tokens import OpGroups, ReadWrite, ResourceSet, Scope
 from penstock_codecs.streams import BasinConfig, BasinConfigPatch
 from penstock_codecs.table_operations import GetTableInfo
 

@@ -16,8 +16,8 @@ from support.access import TokensOf
 from penstock.core.scopes import FULL_SCOPE
 from penstock.routing.access.authority import Authority, FileOfTokens
 from penstock.routing.access.token_file import TokenFile, TokenFileError, parse_token
+from penstock_codecs.access_tokens import AccessTokenInfo
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.s2.access_tokens import AccessTokenInfo
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ from penstock.core.scopes import FULL_SCOPE
 from penstock.routing.access.authority import Authority
 from penstock.routing.access.revocation import LAPSE_SECONDS
 from penstock.routing.access.token_table import TABLE, TableOfTokens
+from penstock_codecs.access_tokens import AccessTokenInfo, utc_time
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.operations import Operation
-from penstock_codecs.s2.access_tokens import AccessTokenInfo, utc_time
 from penstock_codecs.table_operations import GetTableInfo, ListTable, TableItem
 
 NOW_MS = 1_800_000_000_000

@@ -41,7 +41,7 @@ from penstock.protocols.controller.front.rest_wire import (
     spell_stream,
 )
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.s2.errors import failure_to_http
+from penstock_codecs.http_failures import failure_to_http
 
 __all__ = ["RestFront", "is_rest"]
 

@@ -19,10 +19,11 @@ from penstock.protocols.s2.back.pending import PendingAppend, S2AppendChain
 from penstock.protocols.s2.back.shared import Shared
 from penstock.protocols.s2.back.writer import S2Writer
 from penstock_codecs.byte_operations import AppendBytes
+from penstock_codecs.commands import trim_points
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended
-from penstock_codecs.s2.validation import trim_points, validate_append
+from penstock_codecs.s2.validation import validate_append
 from penstock_codecs.streams import StreamConfig, TimestampingMode
 
 __all__ = ["S2AppendSession", "S2Appends"]

@@ -23,6 +23,7 @@ from penstock.net.http.client.connection import HttpStream
 from penstock.net.http.client.settings import HttpClientSettings
 from penstock.net.upstream import Upstream
 from penstock.protocols.s2.back.appending import S2Appends, S2AppendSession
+from penstock.protocols.s2.back.batch_counts import AckCounter, ReadBatchCounter
 from penstock.protocols.s2.back.calls import JSON, S2S, S2Requests
 from penstock.protocols.s2.back.configs import Configs
 from penstock.protocols.s2.back.control import ControlPlane
@@ -35,6 +36,7 @@ from penstock.protocols.s2.back.shared import Shared
 from penstock.protocols.s2.back.sources import S2SSource
 from penstock.protocols.s2.back.unary import ServerStart, UnaryRequests, records_path, tail_in_failure
 from penstock.store.admission import ByteBudget
+from penstock_codecs.commands import TRIM
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.http import ResponseHead
 from penstock_codecs.model import Header, StreamPosition, StreamRef, metered_size
@@ -64,7 +66,6 @@ from penstock_codecs.operations import (
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.s2.validation import TRIM
 from penstock_codecs.s2s import PLUGIN
 from penstock_codecs.streams import StreamConfig
 
@@ -77,12 +78,13 @@ _CAPABILITIES: Final = frozenset(Capability) - {Capability.BYTES, Capability.TAB
 
 
 class _Session:
-    """A `RawSession`: the HTTP stream itself, but for the check of the head."""
+    """A `RawSession`: the HTTP stream itself, but for the check of the head and the count of batches."""
 
-    def __init__(self, calls: S2Requests, stream: HttpStream) -> None:
+    def __init__(self, calls: S2Requests, stream: HttpStream, counter: AckCounter | ReadBatchCounter) -> None:
         self._calls = calls
         self._stream = stream
         self.send, self.finish, self.receive_pieces = stream.send, stream.finish, stream.receive_pieces
+        self.count_batches = counter.count
 
     async def receive_head(self) -> ResponseHead:
         """Receive the head. Raises OperationFailed for an answer that is neither a session nor an error in JSON."""
@@ -105,7 +107,7 @@ class S2SPassthrough(Passthrough):
     async def open(self, method: str, query: str, headers: HeaderList) -> AsyncIterator[_Session]:
         path = records_path(self.stream)
         async with self.calls.open(method, path, self.stream.basin, headers, query) as stream:
-            yield _Session(self.calls, stream)
+            yield _Session(self.calls, stream, AckCounter() if method == "POST" else ReadBatchCounter())
 
 
 class Trimming:

@@ -13,8 +13,8 @@ from penstock.net.http.exchange import Request
 from penstock.protocols.s2.front.call import S2Call
 from penstock.protocols.s2.front.settings import S2Settings
 from penstock.routing.access.clients import ClientRules, admit
+from penstock_codecs.access_tokens import Op
 from penstock_codecs.failures import Failure, FailureCode
-from penstock_codecs.s2.access_tokens import Op
 from penstock_codecs.s2.routes import S2Endpoint
 
 __all__ = ["OPS", "RequestAdmission"]

@@ -9,12 +9,13 @@ from urllib.parse import parse_qsl
 
 from penstock.net.http.exchange import Request
 from penstock.protocols.s2.front.settings import S2Settings
-from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_UNARY_WAIT_SECONDS
 from penstock_codecs.model import U64_MAX, StreamRef
+from penstock_codecs.names import validate_basin_name, validate_stream_name
 from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp, Read, Start
 from penstock_codecs.s2.media import Media, media_type
-from penstock_codecs.s2.names import decode_path_segment, validate_basin_name, validate_stream_name
+from penstock_codecs.s2.names import decode_path_segment, invalid_header
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["accepted", "basin_of", "media_of", "number", "query_of", "read_of", "stream_of"]
@@ -74,12 +75,18 @@ def basin_of(request: Request, parameters: Mapping[str, str], settings: S2Settin
     """
     if (segment := parameters.get("basin")) is not None:
         return validate_basin_name(decode_path_segment(segment), FailureCode.BAD_PATH)
-    if (value := request.header("s2-basin")) is not None:
-        return validate_basin_name(value, FailureCode.BAD_HEADER)
-    host = request.authority.rsplit(":", 1)[0].lower()
-    for suffix in settings.basin_host_suffixes:
-        if host.endswith(suffix) and len(host) > len(suffix):
-            return validate_basin_name(host[: -len(suffix)], FailureCode.BAD_HEADER)
+    name = request.header("s2-basin")
+    if name is None:
+        host = request.authority.rsplit(":", 1)[0].lower()
+        for suffix in settings.basin_host_suffixes:
+            if host.endswith(suffix) and len(host) > len(suffix):
+                name = host[: -len(suffix)]
+                break
+    if name is not None:
+        try:
+            return validate_basin_name(name, FailureCode.BAD_HEADER)
+        except OperationFailed as error:
+            raise invalid_header("s2-basin", error.failure.message) from None
     if "s2-basin" in request.query and (named := query_of(request).get("s2-basin")) is not None:
         return validate_basin_name(named, FailureCode.BAD_QUERY)
     if settings.default_basin is not None:

@@ -9,9 +9,9 @@ from penstock.protocols.s2.front.call import JSON, S2Call
 from penstock.protocols.s2.front.control import json_body, listing
 from penstock.protocols.s2.front.settings import S2Settings
 from penstock.routing.access.authority import Authority
+from penstock_codecs.access_tokens import Op, ResourceSet, inheriting, validate_token_id
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.s2 import access_tokens as spelled
-from penstock_codecs.s2.access_tokens import Op, ResourceSet
+from penstock_codecs.s2.json_access_tokens import decode_issue, encode_issued, encode_page
 from penstock_codecs.s2.names import decode_path_segment
 
 __all__ = ["Tokens"]
@@ -40,30 +40,30 @@ class Tokens:
         names = _names(issuer)
         begin = common_prefix(names, prefix)
         if begin is None:
-            await call.respond(200, spelled.encode_page([], has_more=False), JSON)
+            await call.respond(200, encode_page([], has_more=False), JSON)
             return
         page = await access.page(begin, start_after, limit)
         items = [info for info in page.items if names.has(info.id)]
         more = page.has_more and names.prefix is not None
-        await call.respond(200, spelled.encode_page(items, more), JSON)
+        await call.respond(200, encode_page(items, more), JSON)
 
     async def issue(self, call: S2Call) -> None:
         """POST /v1/access-tokens"""
         access, issuer = self._authority(), _issuer(call)
-        wanted = spelled.decode_issue(await json_body(call))
+        wanted = decode_issue(await json_body(call))
         if issuer is not None:
             access.vigil.check(issuer)
             issuer.check_token(Op.ISSUE_ACCESS_TOKEN, wanted.id)
-            wanted = spelled.inheriting(wanted, issuer.info)
+            wanted = inheriting(wanted, issuer.info)
             more = excess(wanted, issuer.info)
             if more is not None:
                 raise issuer.denied(f"it does not have {more} itself")
-        await call.respond(201, spelled.encode_issued(await access.issue(wanted)), JSON)
+        await call.respond(201, encode_issued(await access.issue(wanted)), JSON)
 
     async def revoke(self, call: S2Call) -> None:
         """DELETE /v1/access-tokens/{id}"""
         name = decode_path_segment(call.path_parameters["id"])
-        token_id = spelled.validate_token_id(name, FailureCode.BAD_PATH)
+        token_id = validate_token_id(name, FailureCode.BAD_PATH)
         access, issuer = self._authority(), _issuer(call)
         if issuer is not None:
             access.vigil.check(issuer)

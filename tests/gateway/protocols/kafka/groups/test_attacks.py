@@ -23,6 +23,7 @@ from penstock.core.identity import CLIENT, Client
 from penstock.routing.access.guard import GuardedBack
 from penstock.routing.access.revocation import RevocationMonitor
 from penstock.tables.struct_table import StructTable
+from penstock_codecs.access_tokens import AccessTokenInfo, ResourceSet, Scope
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import encode_batch
 from penstock_codecs.kafka.consumer_group_messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
@@ -54,7 +55,6 @@ from penstock_codecs.kafka.transaction_messages import (
     TxnOffsets,
     TxnTopic,
 )
-from penstock_codecs.s2.access_tokens import AccessTokenInfo, ResourceSet, Scope
 
 NO_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 NO_ID = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -17,6 +17,7 @@ from penstock.core.identity import CLIENT, Client
 from penstock.routing.access.guard import GuardedBack
 from penstock.routing.access.revocation import RevocationMonitor
 from penstock.tables.struct_table import StructTable
+from penstock_codecs.access_tokens import AccessTokenInfo, ResourceSet
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataRequestTopic
 from penstock_codecs.kafka.consumer_group_messages import (
@@ -43,7 +44,6 @@ from penstock_codecs.kafka.transaction_messages import (
     TxnOffsetCommitRequest,
     TxnOffsets,
 )
-from penstock_codecs.s2.access_tokens import AccessTokenInfo, ResourceSet
 
 ALL_OPS = "read", "append", "check-tail", "list-streams"
 

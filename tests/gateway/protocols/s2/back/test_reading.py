@@ -24,7 +24,8 @@ from penstock.protocols.s2.front import S2Settings
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import CheckTail, FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, Read
-from penstock_codecs.s2.protobuf import S2_READ_BATCH, S2_RECORDS
+from penstock_codecs.record_encoding import RECORDS
+from penstock_codecs.s2.protobuf import S2_READ_BATCH
 from penstock_codecs.streams import StreamConfig
 
 Clock = trio.testing.MockClock
@@ -267,7 +268,7 @@ async def test_frames_keep_the_bytes_they_came_in(autojump_clock: Clock) -> None
         server.back.make(STREAM)
         server.back.append(appending(*(b"%d" % index for index in range(4))))
         found = await batches(back, FromSeqNum(0))
-        assert [batch.wire.encoding for batch in found if batch.wire] == [S2_RECORDS, S2_READ_BATCH]
+        assert [batch.wire.encoding for batch in found if batch.wire] == [RECORDS, S2_READ_BATCH]
 
 
 async def test_identifiers_that_lie_in_the_future(autojump_clock: Clock) -> None:

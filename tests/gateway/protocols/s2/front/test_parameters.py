@@ -82,6 +82,13 @@ def test_a_missing_basin_says_which_header() -> None:
     assert error.value.failure.message == "Missing header `s2-basin`"
 
 
+@pytest.mark.parametrize("named", [request(("s2-basin", "AB")), request(authority="ab.localhost")])
+def test_a_bad_name_of_a_basin_names_the_header(named: Request) -> None:
+    with pytest.raises(OperationFailed) as error:
+        basin_of(named, {}, S2Settings())
+    assert error.value.failure.message == "Invalid header `s2-basin`: basin name must be 8 to 48 characters, not 2"
+
+
 @pytest.mark.parametrize(
     ("query", "start"),
     [

@@ -14,6 +14,24 @@ class StreamPosition(_message.Message):
     timestamp: int
     def __init__(self, seq_num: _Optional[int] = ..., timestamp: _Optional[int] = ...) -> None: ...
 
+class Header(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    value: bytes
+    def __init__(self, name: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class EnvelopedRecord(_message.Message):
+    __slots__ = ("timestamp", "headers", "body")
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    timestamp: int
+    headers: _containers.RepeatedCompositeFieldContainer[Header]
+    body: bytes
+    def __init__(self, timestamp: _Optional[int] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., body: _Optional[bytes] = ...) -> None: ...
+
 class AppendRecord(_message.Message):
     __slots__ = ("timestamp", "headers", "body")
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]

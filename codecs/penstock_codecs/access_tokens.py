@@ -1,13 +1,11 @@
-"""Access tokens as the S2 API describes them: their permissions, and their JSON (S2 fact sheet, 1.3).
+"""Access tokens: their permissions, and the JSON in which they are stored (S2 fact sheet, 1.3).
 
-An absent set of names holds none; an empty prefix holds all. Requests raise OperationFailed(BAD_JSON) for JSON of
-another shape.
+An absent set of names holds none; an empty prefix holds all.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
@@ -15,7 +13,6 @@ from typing import Final
 import msgspec
 
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.s2.json_values import decode_request
 
 __all__ = [
     "AccessTokenInfo",
@@ -26,10 +23,7 @@ __all__ = [
     "ResourceSet",
     "Scope",
     "decode_info",
-    "decode_issue",
     "encode_info",
-    "encode_issued",
-    "encode_page",
     "inheriting",
     "utc_time",
     "validate_token_id",
@@ -173,37 +167,7 @@ class AccessTokenInfo(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.expires_ns is None else self.expires_ns // 10**6
 
 
-class _Issue(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    scope: Scope
-    expires_at: str | None = None
-    auto_prefix_streams: bool | None = None
-
-
-class _Page(msgspec.Struct):
-    access_tokens: list[AccessTokenInfo]
-    has_more: bool
-
-
-_issue: Final = msgspec.json.Decoder(_Issue)
 _info: Final = msgspec.json.Decoder(AccessTokenInfo)
-
-
-def decode_issue(body: bytes) -> AccessTokenInfo:
-    """Decode the body of a request for a token. Raises BAD_JSON, and INVALID for a token without permissions."""
-    issue = decode_request(_issue, body)
-    info = AccessTokenInfo(
-        id=validate_token_id(issue.id, FailureCode.BAD_JSON),
-        expires_at=_utc_time(issue.expires_at),
-        auto_prefix_streams=bool(issue.auto_prefix_streams),
-        scope=issue.scope,
-    )
-    streams = info.scope.streams
-    if info.auto_prefix_streams and (streams is None or not streams.prefix):
-        raise fail(FailureCode.INVALID, "Auto prefixing is only allowed for streams with prefix matching")
-    if info.scope.permits_nothing:
-        raise fail(FailureCode.INVALID, "Access token permissions cannot be empty")
-    return info
 
 
 def inheriting(info: AccessTokenInfo, issuer: AccessTokenInfo) -> AccessTokenInfo:
@@ -233,13 +197,6 @@ def utc_time(text: str) -> str:
     return f"{moment.replace(tzinfo=None).isoformat()}{fraction}Z"
 
 
-def _utc_time(text: str | None) -> str | None:
-    try:
-        return None if text is None else utc_time(text)
-    except ValueError as error:
-        raise fail(FailureCode.BAD_JSON, f"expires_at: {error}") from None
-
-
 def validate_token_id(token_id: str, where: FailureCode) -> str:
     """Return `token_id` if it is valid: 1 to 96 bytes of UTF-8 without NUL. Raises OperationFailed(`where`)
     otherwise."""
@@ -250,16 +207,6 @@ def validate_token_id(token_id: str, where: FailureCode) -> str:
     if not 1 <= size <= MAX_ID_BYTES or "\0" in token_id:
         raise fail(where, f"an access token's id must be 1 to {MAX_ID_BYTES} bytes of UTF-8 without NUL")
     return token_id
-
-
-def encode_issued(token: str) -> bytes:
-    """Return the answer with a new token's secret, which is shown only once."""
-    return _encode({"access_token": token})
-
-
-def encode_page(tokens: Sequence[AccessTokenInfo], has_more: bool) -> bytes:
-    """Return the answer to a listing."""
-    return _encode(_Page(list(tokens), has_more))
 
 
 def encode_info(info: AccessTokenInfo) -> bytes:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_codecs.model import U64_MAX, Columns
-from penstock_codecs.s2.record_bytes import LengthCache, sequenced_records, uniform_records
+from penstock_codecs.record_bytes import LengthCache, sequenced_records, uniform_records
 from penstock_proto import s2_pb2
 
 WIDTHS = [1, 2, 100, 127, 128, 129, 16000, 16383, 16384, 2**21 - 5, 2**21, 2**35, 2**63, U64_MAX - 100, U64_MAX - 8]
