@@ -28,7 +28,7 @@ from penstock.routing.observed import ObservedBack
 from penstock.routing.route import Decision, Route
 from penstock.routing.sessions import RoutedPassthrough, append_session, in_clients_words, read_session
 from penstock.routing.target import Target, TargetHolder
-from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, Merge, ReadBytes
+from penstock_codecs.byte_operations import GetAttribute, GetByteStreamInfo, Merge, ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -65,7 +65,7 @@ _FOR_ALL_STREAMS: Final = (DeleteBasin, ReconfigureBasin)
 R = TypeVar("R")
 _READING: Final[frozenset[type]] = frozenset(
     {
-        *(CheckTail, GetAttribute, GetSegmentInfo, GetStreamConfig, Locate, ReadBytes),
+        *(CheckTail, GetAttribute, GetByteStreamInfo, GetStreamConfig, Locate, ReadBytes),
         *(GetTableInfo, ListTable, ReadTable, ReadTableDelta),
     }
 )

@@ -120,7 +120,7 @@ class StoredStream(Entity[StreamHead]):
 
     @property
     def incarnation(self) -> str:
-        """The value of `SegmentInfo.incarnation`. The id alone may be used again after a restart."""
+        """The value of `ByteStreamInfo.incarnation`. The id alone may be used again after a restart."""
         return f"{self.creation.created_at}-{self.id}"
 
     @property

@@ -20,7 +20,7 @@ from penstock.core.back import AppendSession, Back, BackWrapper
 from penstock.core.identity import CLIENT, Client
 from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.routing.target import Target
-from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.byte_operations import GetByteStreamInfo
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import (
@@ -152,9 +152,9 @@ async def test_a_transaction_is_looked_for_anew_after_a_cut_over(here: EmbeddedB
     source = StreamRef(INTERNAL_BASIN, "telemetry/orders/0.#epoch.0#transaction." + "0" * 32)
     await view.perform(CreateStream(source))
     router.routes[0].holder.swap(Target("other", "s2", Without(there, Capability.TABLES)))
-    assert (await refusal(view, GetSegmentInfo(source))).failure.code is FailureCode.STREAM_NOT_FOUND
+    assert (await refusal(view, GetByteStreamInfo(source))).failure.code is FailureCode.STREAM_NOT_FOUND
     await view.perform(CreateStream(source))
-    assert (await here.perform(GetSegmentInfo(source))).length == 0
+    assert (await here.perform(GetByteStreamInfo(source))).length == 0
 
 
 NOWHERE = StreamPosition(0, 0)
@@ -230,12 +230,17 @@ async def test_what_is_kept_beside_streams_of_others_is_theirs(
     await view.perform(CreateStream(transaction))
     await view.perform(CreateTable(table))
     CLIENT.set(Client("stranger"))
-    for operation in (GetSegmentInfo(transaction), DeleteStream(transaction), ReadTable(table, ()), DeleteTable(table)):
+    for operation in (
+        GetByteStreamInfo(transaction),
+        DeleteStream(transaction),
+        ReadTable(table, ()),
+        DeleteTable(table),
+    ):
         assert (await refusal(view, operation)).failure.code is DENIED
     for nobodys in (CreateTable("elsewhere/_kv/0.#epoch.0"), CreateTable("any text"), CreateStream(NO_SEGMENT)):
         assert (await refusal(view, nobodys)).failure.code is FailureCode.STREAM_NOT_FOUND
     CLIENT.set(Client("plant"))
-    await view.perform(GetSegmentInfo(transaction))
+    await view.perform(GetByteStreamInfo(transaction))
     await view.perform(DeleteTable(table))
 
 

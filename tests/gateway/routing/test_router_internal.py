@@ -9,7 +9,7 @@ from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
 from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge
+from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, Merge
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability, CreateStream, FromSeqNum
@@ -28,13 +28,13 @@ async def test_transactions_are_where_their_stream_is_if_that_is_a_segment_store
     target = StreamRef("telemetry", "orders")
     await view.perform(CreateStream(source))
     renamed = StreamRef(INTERNAL_BASIN, f"prod-telemetry/orders/0.#epoch.0{TRANSACTION}")
-    assert (await there.perform(GetSegmentInfo(renamed))).length == 0
+    assert (await there.perform(GetByteStreamInfo(renamed))).length == 0
     await view.perform(AppendBytes(source, join_events([b"one"])))
     await view.perform(Merge(target, (source,)))
     assert await bodies(view, FromSeqNum(0), target) == [b"one"]
     group = StreamRef(INTERNAL_BASIN, "telemetry/_RGreaders/0.#epoch.0")
     await view.perform(CreateStream(group))
-    await there.perform(GetSegmentInfo(StreamRef(INTERNAL_BASIN, "prod-telemetry/_RGreaders/0.#epoch.0")))
+    await there.perform(GetByteStreamInfo(StreamRef(INTERNAL_BASIN, "prod-telemetry/_RGreaders/0.#epoch.0")))
 
 
 async def test_transactions_of_other_streams_are_kept_here(here: EmbeddedBack, there: EmbeddedBack) -> None:
@@ -43,10 +43,10 @@ async def test_transactions_of_other_streams_are_kept_here(here: EmbeddedBack, t
     await made(there, "telemetry", "orders")
     source = StreamRef(INTERNAL_BASIN, f"telemetry/orders/0.#epoch.0{TRANSACTION}")
     await view.perform(CreateStream(source))
-    assert (await here.perform(GetSegmentInfo(source))).length == 0
+    assert (await here.perform(GetByteStreamInfo(source))).length == 0
     group = StreamRef(INTERNAL_BASIN, "Shop/_x/0.#epoch.0")
     await view.perform(CreateStream(group))
-    await here.perform(GetSegmentInfo(group))
+    await here.perform(GetByteStreamInfo(group))
 
 
 async def test_streams_of_different_servers_are_not_merged(here: EmbeddedBack, there: EmbeddedBack) -> None:
@@ -72,7 +72,7 @@ async def test_who_may_not_delete_a_stream_does_not_merge_it_into_another(
     await here.perform(CreateStream(internal))
     error = await refusal(view, Merge(target, (kept,)))
     assert error.failure.code is FailureCode.PERMISSION_DENIED and "manage" in error.failure.message
-    await here.perform(GetSegmentInfo(kept))
+    await here.perform(GetByteStreamInfo(kept))
     await view.perform(Merge(target, (own,)))
     await view.perform(Merge(kept, (internal,)))
 
@@ -92,7 +92,7 @@ async def test_watermarks_are_where_their_stream_is(here: EmbeddedBack, there: E
     table = RouteTable(name="one", basin="telemetry", stream="orders", back="far", to_stream="all-{stream}")
     view = routed(here, there, table).for_listener("segment", SegmentNames("penstock"))
     await view.perform(CreateStream(StreamRef(INTERNAL_BASIN, "telemetry/_MARKorders/0.#epoch.0")))
-    await there.perform(GetSegmentInfo(StreamRef(INTERNAL_BASIN, "telemetry/_MARKall-orders/0.#epoch.0")))
+    await there.perform(GetByteStreamInfo(StreamRef(INTERNAL_BASIN, "telemetry/_MARKall-orders/0.#epoch.0")))
     for other in ("telemetry/_MARKothers/0.#epoch.0", "telemetry/_MARK/0.#epoch.0"):
         error = await refusal(view, CreateStream(StreamRef(INTERNAL_BASIN, other)))
         assert error.failure.code is FailureCode.STREAM_NOT_FOUND

@@ -31,7 +31,7 @@ from penstock.core.passthrough import Passthrough
 from penstock.core.permissions import APPEND, MANAGE, READ, Permission
 from penstock.core.scopes import common_prefix
 from penstock.routing.access.revocation import RevocationMonitor, Watched
-from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetSegmentInfo, Seal, UpdateAttribute
+from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetByteStreamInfo, Seal, UpdateAttribute
 from penstock_codecs.failures import Failure, OperationFailed
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import (
@@ -78,7 +78,7 @@ OPS: Final[dict[type, tuple[Op, ...]]] = {
     DeleteStream: (Op.DELETE_STREAM,),
     Trim: (Op.TRIM,),
     Locate: (Op.READ,),
-    GetSegmentInfo: (Op.CHECK_TAIL,),
+    GetByteStreamInfo: (Op.CHECK_TAIL,),
     AppendBytes: (Op.APPEND,),
     GetAttribute: (Op.APPEND,),
     UpdateAttribute: (Op.APPEND,),

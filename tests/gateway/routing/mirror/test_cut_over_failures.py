@@ -15,7 +15,7 @@ from penstock.routing.mirror.mirror import Mirror
 from penstock.routing.mirror.route import MirroredRoute
 from penstock.routing.mirror.settings import MirrorSettings
 from penstock.routing.target import Target, TargetHolder
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, GetAttribute, GetSegmentInfo, Seal, UpdateAttribute
+from penstock_codecs.byte_operations import NO_ATTRIBUTE, GetAttribute, GetByteStreamInfo, Seal, UpdateAttribute
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream, GetStreamConfig, ListBasins
@@ -155,7 +155,7 @@ async def test_what_is_sealed_is_sealed_on_both_sides(two: Two) -> None:
         await clients.perform(Seal(STREAM))
         assert (await route.cut_over()).reasons == []
         for stream in (STREAM, before):
-            assert (await clients.perform(GetSegmentInfo(stream))).sealed
+            assert (await clients.perform(GetByteStreamInfo(stream))).sealed
             with Fails(FailureCode.STREAM_SEALED):
                 await append(clients, b"two", stream=stream)
         assert (await route.cut_over()).reasons == []

@@ -35,7 +35,7 @@ from penstock.protocols.controller.controller.records import (
 from penstock.protocols.controller.controller.segments import SegmentStore
 from penstock.protocols.controller.controller.topology import Segment, initial, is_cut, of_epoch, replaced
 from penstock.tables.struct_table import Key, Prefix, StructTable
-from penstock_codecs.byte_operations import SegmentInfo
+from penstock_codecs.byte_operations import ByteStreamInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.table_operations import NOT_EXISTS
@@ -170,7 +170,7 @@ class Catalog:
         record = StreamRecord(state, Configuration(), initial(1, number))
         return CatalogStream(scope, name, record, NOT_EXISTS if entry is None else entry.version, recorded=False)
 
-    async def _make(self, scope: str, name: str) -> SegmentInfo | None:
+    async def _make(self, scope: str, name: str) -> ByteStreamInfo | None:
         """Create an internal stream whose owner exists. If it existed before, the new one is another stream.
 
         A real segment store never forgets the name of a segment that was deleted.
