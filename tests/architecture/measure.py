@@ -109,7 +109,7 @@ SHARED: Final = {
         r"|S2S?_[A-Z_]+|SEGMENT_MAX_[A-Z_]+|SEGMENT_VERSIONS|S3P_MAX_HEADER_LINE"
     ),
     "streams as bytes are part of the waist (decision 4)": re.compile(
-        r"penstock[.]core[.]segment_names|penstock_codecs[.]segment[.]events|segment[.]bytes"
+        r"penstock_codecs[.]segment[.]events|segment[.]bytes"
     ),
     "settings of Kafka's topics": re.compile(r"segment[.](ms|jitter[.]ms|index[.]bytes)"),
     "a segment of a path, or of TCP": re.compile(r"(en|de)code_path_segment|_?[Ss]egment(_of|_COST)?|_SEGMENT_COST"),

@@ -13,7 +13,7 @@ import trio
 from penstock.backends.background import background
 from penstock.backends.sequence_numbering import IndexedBack
 from penstock.core.back import AppendSession, Back, ReadSession
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock_codecs import table_operations
 from penstock_codecs.byte_operations import (
     AppendBytes,

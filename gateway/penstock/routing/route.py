@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from penstock.core.identity import Client
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.core.permissions import ANY_PERMISSION, Permission, has_trim
-from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.observe.metrics.meters import Meter, meter
 from penstock.routing.rewriting import Rewriting
 from penstock.routing.target import TargetHolder

@@ -33,7 +33,7 @@ from penstock.app.config import (
     default_config,
 )
 from penstock.core.errors import CannotStart
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.net.accepting import Listener
 from penstock.net.http.serving import HttpSettings
 from penstock.protocols.controller.config import ControllerListener, ControllerListenerLimits
@@ -50,6 +50,7 @@ from penstock.protocols.s3p.names import BasinInName
 from penstock.protocols.s3p.opening import s3p_settings
 from penstock.protocols.segment.config import SegmentListener, SegmentListenerLimits, SegmentLoss
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
+from penstock.protocols.segment.names import SegmentNames
 from penstock.protocols.segment.opening import segment_settings
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.router import Router

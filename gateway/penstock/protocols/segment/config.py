@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from penstock.core.address import Address
 from penstock.core.config_fields import DEFAULT_BASIN, check_address, check_basin, check_server, key
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
+from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.protocols.segment.names import SegmentNames
 from penstock.protocols.tables import (
     LOST_ACK,
     MAX_CONNECTIONS,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 from penstock.core.back import AppendSession, AppendSessionWrapper, Back, BackWrapper
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.routing.mirror.attributes import Attributes
 from penstock_codecs.byte_operations import AppendBytes, Merge, Seal
 from penstock_codecs.model import StreamRef

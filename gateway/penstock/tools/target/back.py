@@ -19,7 +19,6 @@ from penstock.core.back import AppendSession, Back, ReadSession
 from penstock.core.config_fields import DEFAULT_BASIN
 from penstock.core.errors import out_of_groups
 from penstock.core.matching import Match, StreamPattern
-from penstock.core.segment_names import SegmentNames
 from penstock.protocols.back_opening import BackContext
 from penstock.protocols.servers import Server
 from penstock.protocols.tables import BackTable, NumberedBackTable
@@ -88,7 +87,7 @@ async def _back(target: Server, options: TargetOptions) -> AsyncIterator[Back]:
         Rewriting.compile(StreamPattern.compile(Match.GLOB, None, pattern), to_basin, to_stream)
         for pattern, to_basin, to_stream in renamed(target, options)
     ]
-    table, basin = back_table(target, options), SegmentNames(options.basin)
+    table = back_table(target, options)
     with out_of_groups():
         async with trio.open_nursery() as nursery:
             store = _TemporaryStore(nursery)
@@ -96,7 +95,7 @@ async def _back(target: Server, options: TargetOptions) -> AsyncIterator[Back]:
             async with target.kind.back.open_checked(context, TARGET_BACK, table) as opened:
                 holder = TargetHolder(opened)
                 routes = [Route(TARGET_BACK, rewriting, holder) for rewriting in rewritings]
-                yield Router(routes, store).for_listener("", basin)
+                yield Router(routes, store).for_listener("")
             store.close()
 
 

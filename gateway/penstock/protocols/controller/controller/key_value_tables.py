@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 
 from penstock.core.permissions import ANY_PERMISSION, APPEND, MANAGE, Permission
-from penstock.core.segment_names import SegmentName
 from penstock.protocols.controller.controller.catalog import Catalog
 from penstock.protocols.controller.controller.names import KEY_VALUE_TABLE_SUFFIX, is_stream
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
@@ -22,6 +21,7 @@ from penstock.protocols.controller.controller.records import KeyValueTable, KeyV
 from penstock.protocols.controller.controller.scopes import Scopes
 from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.topology import Segment, initial
+from penstock.protocols.segment.names import SegmentName
 from penstock.tables.struct_table import Prefix, VersionedValue
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import SEGMENT_MAX_TABLE_KEY

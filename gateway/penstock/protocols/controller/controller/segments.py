@@ -12,9 +12,10 @@ from typing import Final, TypeVar
 import trio
 
 from penstock.core.back import Back
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.core.permissions import ANY_PERMISSION, Permission
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
+from penstock.protocols.segment.names import SegmentName, SegmentNames
 from penstock_codecs.byte_operations import (
     AppendBytes,
     ByteStreamInfo,

@@ -7,10 +7,10 @@ from typing import Final
 
 import trio
 
-from penstock.core.segment_names import SegmentName
 from penstock.protocols.segment.back.controller import ControllerClient
 from penstock.protocols.segment.back.reader import StoreReader
 from penstock.protocols.segment.back.stores import SegmentStores
+from penstock.protocols.segment.names import SegmentName
 from penstock_codecs.byte_operations import ByteStreamInfo
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef

@@ -12,9 +12,9 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from penstock.core.back import Back
-from penstock.core.segment_names import SegmentName, SegmentNames, has_number
 from penstock.protocols.controller.controller.names import is_internal
 from penstock.protocols.controller.controller.numbers import FirstSegment, FirstSegments
+from penstock.protocols.segment.names import SegmentName, SegmentNames, has_number
 from penstock.tables.struct_table import StructTable
 from penstock_codecs.byte_operations import ByteStreamInfo, GetByteStreamInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
