@@ -23,7 +23,7 @@ from penstock_codecs.byte_events import EVENT_HEADER_BYTES, join_events, split_e
 from penstock_codecs.envelope import ENVELOPE_MARK, is_marked, unwrap, wrap
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.features import Feature, feature_of
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MAX_RECORD_BYTES, MAX_RECORD_HEADERS
 from penstock_codecs.model import NO_HEADERS, Columns, Headers, is_command, metered_size
 from penstock_codecs.s2.validation import parse_command
 
@@ -43,7 +43,7 @@ __all__ = [
     "to_bytes",
 ]
 
-MAX_BODY: Final = S2_MAX_RECORD - 8
+MAX_BODY: Final = MAX_RECORD_BYTES - 8
 """Largest body of a record made of bytes, in bytes: every protocol's readers can be given it."""
 
 BYTES: Final = "segment.bytes"
@@ -130,15 +130,15 @@ def _batches(run: Run) -> Iterator[Run]:
     """
     start = at = 0
     while start < len(run.bodies):
-        bodies, headers = _some(run, start, S2_MAX_BATCH_RECORDS)
+        bodies, headers = _some(run, start, MAX_BATCH_RECORDS)
         metered = metered_size(bodies, headers)
-        if metered > S2_MAX_BATCH_BYTES:
+        if metered > MAX_BATCH_BYTES:
             ends = list(accumulate(metered_size((body,), {0: headers.get(n, ())}) for n, body in enumerate(bodies)))
-            count = bisect_right(ends, S2_MAX_BATCH_BYTES)
+            count = bisect_right(ends, MAX_BATCH_BYTES)
             bodies, headers = _some(run, start, max(count, 1))
             metered = ends[len(bodies) - 1]
         data = None if run.data is None else run.data[at : at + metered]
-        if metered > S2_MAX_BATCH_BYTES:
+        if metered > MAX_BATCH_BYTES:
             yield from _raw(join_events(bodies) if data is None else data)
         else:
             yield Run(run.layout, bodies, headers, data)
@@ -196,7 +196,7 @@ def _opened(envelope: bytes, envelopes: Layout) -> tuple[Headers, bytes] | None:
             return None
     except (ValueError, OperationFailed):
         return None
-    if len(headers) > S2_MAX_RECORD_HEADERS or metered_size((body,), {0: headers}) > S2_MAX_RECORD:
+    if len(headers) > MAX_RECORD_HEADERS or metered_size((body,), {0: headers}) > MAX_RECORD_BYTES:
         return None
     if _enveloped(headers, body, int(envelopes)) != (headers, body):
         return None

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Self
 
 from msgspec import Struct, field
 
-from penstock_codecs.limits import S2_MAX_RECORD
+from penstock_codecs.limits import MAX_RECORD_BYTES
 
 __all__ = [
     "EVENT_TIME",
@@ -226,7 +226,8 @@ def add_event_times(
         if timestamp == event_time:
             continue
         others = headers.get(index, ())
-        if metered_size((bodies[index],), {0: others} if others else NO_HEADERS) <= S2_MAX_RECORD - _EVENT_TIME_BYTES:
+        metered = metered_size((bodies[index],), {0: others} if others else NO_HEADERS)
+        if metered <= MAX_RECORD_BYTES - _EVENT_TIME_BYTES:
             extended[index] = (*others, Header(EVENT_TIME, b"%d" % event_time))
     return extended
 

@@ -105,13 +105,11 @@ def import_cycle(trees: dict[str, ast.Module]) -> list[str]:
 
 SHARED: Final = {
     "the record model's names, limits and formats, which all protocols share, stand with S2's": re.compile(
-        r"penstock_codecs[.](limits|s2[.](names|validation|protobuf|errors|access_tokens))|penstock_proto|s2_pb2"
-        r"|S2S?_[A-Z_]+|SEGMENT_MAX_[A-Z_]+|SEGMENT_VERSIONS|S3P_MAX_HEADER_LINE"
+        r"penstock_codecs[.]s2[.](names|validation|protobuf|errors|access_tokens)|penstock_proto|s2_pb2|S2_RECORDS"
     ),
-    "streams as bytes are part of the waist (decision 4)": re.compile(
-        r"penstock_codecs[.]segment[.]events|segment[.]bytes"
+    "settings of Kafka's topics, and the stored name of an encoding": re.compile(
+        r"segment[.](bytes|ms|jitter[.]ms|index[.]bytes)"
     ),
-    "settings of Kafka's topics": re.compile(r"segment[.](ms|jitter[.]ms|index[.]bytes)"),
     "a segment of a path, or of TCP": re.compile(r"(en|de)code_path_segment|_?[Ss]egment(_of|_COST)?|_SEGMENT_COST"),
 }
 """Words that only look like the name of a protocol, with the reason."""

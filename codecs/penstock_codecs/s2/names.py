@@ -12,12 +12,12 @@ from urllib.parse import quote, unquote_to_bytes
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import (
-    S2_MAX_BASIN_NAME,
-    S2_MAX_FENCING_TOKEN,
-    S2_MAX_REQUEST_TOKEN,
-    S2_MAX_STREAM_NAME,
-    S2_MIN_BASIN_NAME,
+    MAX_BASIN_NAME_BYTES,
+    MAX_FENCING_TOKEN_BYTES,
+    MAX_STREAM_NAME_BYTES,
+    MIN_BASIN_NAME_BYTES,
 )
+from penstock_codecs.s2.limits import S2_MAX_REQUEST_TOKEN
 
 __all__ = [
     "decode_path_segment",
@@ -40,8 +40,8 @@ def invalid_header(name: str, reason: str) -> OperationFailed:
 
 def validate_basin_name(name: str, where: FailureCode) -> str:
     """Return `name` if it is a valid basin name: 8 to 48 characters of `a-z 0-9 -`, first and last not a hyphen."""
-    if not S2_MIN_BASIN_NAME <= len(name) <= S2_MAX_BASIN_NAME:
-        reason = f"basin name must be {S2_MIN_BASIN_NAME} to {S2_MAX_BASIN_NAME} characters, not {len(name)}"
+    if not MIN_BASIN_NAME_BYTES <= len(name) <= MAX_BASIN_NAME_BYTES:
+        reason = f"basin name must be {MIN_BASIN_NAME_BYTES} to {MAX_BASIN_NAME_BYTES} characters, not {len(name)}"
     elif not _BASIN.fullmatch(name):
         reason = "basin name must comprise lowercase letters, numbers and hyphens, and not begin or end with a hyphen"
     else:
@@ -54,8 +54,8 @@ def validate_stream_name(name: str, where: FailureCode) -> str:
     size = _utf8_length(name)
     if size is None:
         reason = "stream name must be valid Unicode"
-    elif not 1 <= size <= S2_MAX_STREAM_NAME:
-        reason = f"stream name must be 1 to {S2_MAX_STREAM_NAME} bytes, not {size}"
+    elif not 1 <= size <= MAX_STREAM_NAME_BYTES:
+        reason = f"stream name must be 1 to {MAX_STREAM_NAME_BYTES} bytes, not {size}"
     elif "\0" in name:
         reason = "stream name must not contain NUL"
     elif name in _RESERVED_STREAM_NAMES:
@@ -67,7 +67,7 @@ def validate_stream_name(name: str, where: FailureCode) -> str:
 
 def validate_fencing_token(token: str, where: FailureCode) -> str:
     """Return `token` if it is a valid fencing token: up to 36 bytes of UTF-8; the empty one is a real value."""
-    return _validate_token(token, "fencing token", S2_MAX_FENCING_TOKEN, where, "s2-fencing-token")
+    return _validate_token(token, "fencing token", MAX_FENCING_TOKEN_BYTES, where, "s2-fencing-token")
 
 
 def validate_request_token(token: str, where: FailureCode = FailureCode.BAD_HEADER) -> str:

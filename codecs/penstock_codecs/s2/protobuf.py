@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
 from penstock_codecs.model import (
     NO_HEADERS,
     Columns,
@@ -82,7 +82,7 @@ def decode_append_input(payload: Payload, stream: StreamRef) -> Append:
     any valid batch has, before objects are made of them.
     """
     probe = _parse(columns_pb2.AppendInput, payload)
-    if len(probe.records) > S2_MAX_BATCH_RECORDS:
+    if len(probe.records) > MAX_BATCH_RECORDS:
         raise fail(FailureCode.INVALID, "record batch must not exceed 1000 records")
     records = list(probe.records)  # iterating makes an object for each, every time
     bodies = list(map(_BODY, records))
@@ -127,7 +127,7 @@ def _extras(
     timestamps = [record.timestamp if record.HasField("timestamp") else None for record in records]
     has_timestamps = timestamps.count(None) < len(timestamps)
     several = [record.headers for record in _parse(columns_pb2.AppendInputHeaders, payload).records]
-    if 2 * sum(map(len, several)) > S2_MAX_BATCH_BYTES:
+    if 2 * sum(map(len, several)) > MAX_BATCH_BYTES:
         raise fail(FailureCode.INVALID, "record batch must not exceed a metered size of 1 MiB")
     return _several_headers(several), timestamps if has_timestamps else None
 

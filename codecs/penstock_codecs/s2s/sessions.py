@@ -25,7 +25,6 @@ from penstock_codecs.failures import (
     RemoteProtocolError,
     fail,
 )
-from penstock_codecs.limits import S2S_MAX_PAYLOAD
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2.errors import failure_from_http, failure_to_http
@@ -48,6 +47,7 @@ from penstock_codecs.s2s.frames import (
     encode_frame,
     encode_terminal,
 )
+from penstock_codecs.s2s.limits import S2S_MAX_PAYLOAD
 
 __all__ = ["AppendClient", "AppendServer", "ReadClient", "ReadServer"]
 

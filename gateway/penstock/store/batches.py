@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from penstock_codecs.byte_layout import BYTES, Layout, bodies_of, starts_of, to_bytes
 from penstock_codecs.codec import RecordEncoding, installed_encoding
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import KIB, MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import KIB, MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MIB
 from penstock_codecs.model import (
     Columns,
     Headers,
@@ -154,11 +154,11 @@ def _cut(row: BatchRow) -> Iterator[Columns]:
     """Yield the records of a row, at most 1,000 at once."""
     if row.encoding != S2_RECORDS:
         columns = decode_stored(row.payload, row.first_id, row.encoding)
-        for start, stop, _ in parts_within(columns.bodies, columns.headers, S2_MAX_BATCH_RECORDS, S2_MAX_BATCH_BYTES):
+        for start, stop, _ in parts_within(columns.bodies, columns.headers, MAX_BATCH_RECORDS, MAX_BATCH_BYTES):
             yield columns.part(start, stop)
         return
     try:
-        for payload in cut_records(row.payload, S2_MAX_BATCH_RECORDS):
+        for payload in cut_records(row.payload, MAX_BATCH_RECORDS):
             yield decode_records(payload)
     except OperationFailed as error:
         raise broken(error.failure.message) from error

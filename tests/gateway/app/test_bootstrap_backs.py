@@ -35,7 +35,7 @@ from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.compression import Compression
-from penstock_codecs.limits import S3PLimits
+from penstock_codecs.s3p.limits import S3PLimits
 from penstock_codecs.segment import Dialect
 
 S2 = S2BackTable(address="server.example:1")

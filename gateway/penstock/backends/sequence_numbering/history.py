@@ -22,7 +22,7 @@ from penstock.backends.sequence_numbering.trimmed import is_there, note_trim, tr
 from penstock.core.marks import Mark
 from penstock.core.native import Scanned
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_RECORDS
 from penstock_codecs.operations import FromByteOffset, FromSeqNum
 
 __all__ = ["ScanStart", "cursor_at", "cursor_in", "cursor_to", "read"]
@@ -78,7 +78,7 @@ def cursor_in(stream: IndexedStream, numbered: NumberedRecords, index: int) -> S
     return ScanStart(numbered.mark(index), numbered.mark(first))
 
 
-async def read(stream: IndexedStream, cursor: ScanStart, max_records: int = S2_MAX_BATCH_RECORDS) -> NumberedRecords:
+async def read(stream: IndexedStream, cursor: ScanStart, max_records: int = MAX_BATCH_RECORDS) -> NumberedRecords:
     """Return numbered records from `cursor` on, or from the first retained one after it; none at the stream's end.
 
     Raises OperationFailed.

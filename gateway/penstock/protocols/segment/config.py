@@ -20,7 +20,7 @@ from penstock.protocols.tables import (
 )
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import KIB, MIB, SEGMENT_MAX_LENGTH
+from penstock_codecs.limits import KIB, MIB
 
 __all__ = ["SegmentBackLoss", "SegmentBackTable", "SegmentListener", "SegmentListenerLimits", "SegmentLoss"]
 
@@ -35,9 +35,9 @@ class SegmentListenerLimits(ListenerLimits, frozen=True, kw_only=True):
             "Largest message of a client, in bytes without its header. The Python client sends events of up to 8 "
             "MiB in one message.",
             least=64 * KIB,
-            most=SEGMENT_MAX_LENGTH,
+            most=16 * MIB - 1,
         ),
-    ] = SEGMENT_MAX_LENGTH
+    ] = 16 * MIB - 1
     max_writers: Annotated[int, key("Most writers on one connection.", least=1)] = 10_000
     max_read_bytes: Annotated[
         int, key("Most bytes that one read returns, whatever the client suggests.", least=4 * KIB, most=8 * MIB)

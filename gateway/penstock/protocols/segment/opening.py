@@ -13,7 +13,7 @@ from penstock.protocols.segment.delegation import Delegation, load_key
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
 from penstock.protocols.segment.names import SegmentNames
 from penstock_codecs.features import Feature
-from penstock_codecs.limits import SegmentLimits
+from penstock_codecs.segment.limits import SegmentLimits
 
 __all__ = ["open_delegation", "open_listener", "segment_settings"]
 

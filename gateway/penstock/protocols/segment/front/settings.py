@@ -7,7 +7,8 @@ import msgspec
 from penstock.protocols.segment.delegation import Delegation
 from penstock.protocols.segment.names import SegmentNames
 from penstock_codecs.features import Feature
-from penstock_codecs.limits import MIB, SegmentLimits
+from penstock_codecs.limits import MIB
+from penstock_codecs.segment.limits import SegmentLimits
 
 __all__ = ["SegmentSettings"]
 

@@ -9,8 +9,8 @@ from penstock.core.internal_names import GATEWAY_TABLES
 from penstock.net.limits.work import in_turns
 from penstock.protocols.segment.front.administration import RequestContext, SegmentHandler
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import SEGMENT_MAX_ITEMS
 from penstock_codecs.segment import SegmentMessage, TableEntry, TableKey, released
+from penstock_codecs.segment.limits import SEGMENT_MAX_ITEMS
 from penstock_codecs.table_operations import (
     NOT_EXISTS,
     CreateTable,
