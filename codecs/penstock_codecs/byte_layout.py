@@ -6,7 +6,7 @@ appended, by its *layout*, because byte offsets never change afterwards:
 * No bits: the event, without any headers; a command, or a record without a body, has no bytes.
 * ENVELOPE_HEADERS, ENVELOPE_EMPTY, ENVELOPE_COMMANDS: such a record becomes the event of its envelope
   (`penstock_codecs.envelope`). If any of them is set, so does a body that looks like an envelope.
-* SENT: the event, even of an empty body. A segment client wrote it.
+* SENT: the event, even of an empty body. A client wrote it as bytes.
 * RAW: the body without a header: bytes that are not events, and events larger than a record may be.
 """
 
@@ -104,7 +104,7 @@ def runs_of(data: bytes, envelopes: Layout) -> list[Run]:
     Each whole event becomes a record (SENT), in batches that every protocol can read. If `data` is not made of whole
     events, or more than `MOST_EMPTY` of them are empty, it becomes raw pieces of at most `MAX_BODY` bytes; so does an
     event whose body is larger, header included. An event that is an envelope which `envelopes` enables is unwrapped if
-    wrapping it again gives the same bytes, and if it holds a record that an S2 client could have appended.
+    wrapping it again gives the same bytes, and if it holds a record that a client could have appended.
     """
     try:
         bodies = split_events(data)
@@ -186,8 +186,8 @@ def _unwrapped(bodies: list[bytes], envelopes: Layout) -> Iterator[Run]:
 
 
 def _opened(envelope: bytes, envelopes: Layout) -> tuple[Headers, bytes] | None:
-    """Return the record in an envelope, or None unless a batch of this layout would give the same envelope and S2 would
-    have accepted the record."""
+    """Return the record in an envelope, or None unless a batch of this layout would give the same envelope and the
+    record is valid."""
     try:
         headers, body = unwrap(envelope)
         if is_command(headers):
@@ -330,7 +330,7 @@ def _exceptions(columns: Columns, bits: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _are_empty_unusual(bits: int) -> bool:
-    """Return whether an empty body is anything but an event that a segment client wrote."""
+    """Return whether an empty body is anything but an event that a client wrote as bytes."""
     return not bits & _SENT or bool(bits & _ENVELOPE_EMPTY)
 
 

@@ -1,9 +1,9 @@
-"""Operations on a stream as a sequence of bytes, which is what the segment protocol sees (segment fact sheet, 1.5).
+"""Operations on a stream as a sequence of bytes (segment fact sheet, 1.5).
 
 A stream's bytes are its records, each as an Event message: an 8-byte header and the body (`penstock_codecs.byte_layout`
 has the exceptions). Byte offsets begin at 0 and never change; truncation moves the first offset that is kept. Offsets
 and lengths are in bytes. A writer is a 16-byte id with a position that only rises; positions are attributes of the
-stream, as in Pravega, and survive whatever the records survive.
+stream, and survive whatever the records survive.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Truncate(Operation[int], frozen=True):
 
 
 class UpdateType(IntEnum):
-    """The way an attribute is changed with a merge (Pravega's AttributeUpdateType)."""
+    """The way an attribute is changed with a merge (segment fact sheet, 1.3)."""
 
     NONE = 0
     REPLACE = 1

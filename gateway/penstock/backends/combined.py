@@ -64,7 +64,7 @@ _MOST_REMEMBERED: Final = 10_000
 
 
 class BytesAndTables(Protocol):
-    """The server's own operations that `Combined` uses: `penstock.protocols.segment.back.direct.SegmentDirect`."""
+    """The server's own operations that `Combined` uses."""
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -62,7 +62,7 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def creates(self) -> bool:
-        """True if clients may create the stream (`create_streams`). They may always create internal segments, which are
+        """True if clients may create the stream (`create_streams`). They may always create internal streams, which are
         part of using a stream."""
         if self.asked.basin == INTERNAL_BASIN:
             return True

@@ -64,7 +64,7 @@ class BatchRow(NamedTuple):
     """The stored row of one append, except for its place in the stream's bytes, which is a `ByteSpan`.
 
     The payload is the bytes themselves if the layout `is_exact` (then all records have one timestamp), else the
-    records in `encoding`: S2's, the form that most of its readers want, or that of a codec, in which they came.
+    records in `encoding`: the waist's, the form that most readers want, or that of a codec, in which they came.
     """
 
     last_seq: int
@@ -133,7 +133,7 @@ def is_large(records: int, metered: int, layout: int) -> bool:
 def batches_within(row: BatchRow, start: int = 0) -> Iterator[RecordBatch]:
     """Yield the records of a row from index `start` on: a large row in batches of at most 1,000, others as a whole.
 
-    Of a large one in S2's encoding, only the last batch is in memory.
+    Of a large one in the waist's encoding, only the last batch is in memory.
     """
     if not is_large(row.records, row.metered, row.layout):
         yield batch_of_rows([row]).part(start, row.records)

@@ -113,7 +113,7 @@ def sequence(
 ) -> Sequenced:
     """Decide an append on top of `head`; `config` is resolved, `arrived_at` in ms.
 
-    `envelopes`: the records that segment clients see in an envelope. `parts`: of the plain append, if this one is
+    `envelopes`: the records that are in an envelope as bytes. `parts`: of the plain append, if this one is
     encrypted. Raises OperationFailed, checked in this order: STREAM_SEALED, FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH,
     INVALID or NON_MONOTONIC_TIMESTAMP (timestamps), INVALID (no sequence numbers are left).
     """

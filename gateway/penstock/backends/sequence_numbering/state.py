@@ -41,8 +41,8 @@ from penstock_codecs.operations import Capability, FromByteOffset, FromRecordId,
 __all__ = ["CatchingUp", "IndexedStream", "is_beyond"]
 
 _MOST_FEW: Final = 32
-"""Number of consecutive scans with few records after which the tail at the start must have been passed. S3P does not
-say where the tail is; its servers may return less than there is, but none is known that returns so little."""
+"""Number of consecutive scans with few records after which the tail at the start must have been passed. A
+server may not say where the tail is, and return less than there is, but none is known that returns so little."""
 T = TypeVar("T")
 _ENDLESS: Final = 1_000_000
 

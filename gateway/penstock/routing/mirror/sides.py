@@ -60,7 +60,7 @@ class Sides(msgspec.Struct, frozen=True):
 
     async def copy_seal(self, by_bytes: bool) -> None:
         """Seal the secondary's stream if the primary's is sealed. A primary that is not byte-based itself is asked only
-        about streams that segment clients append to (`by_bytes`), the only ones that it can know to be sealed."""
+        about streams that clients append bytes to (`by_bytes`), the only ones that it can know to be sealed."""
         may_be_sealed = by_bytes or Capability.TABLES in self.primary.capabilities
         if not (may_be_sealed and self.both(Capability.BYTES)):
             return

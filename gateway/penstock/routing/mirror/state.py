@@ -46,7 +46,7 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
     - `refused_until`: the primary's sequence number up to which refused records are counted.
     - `stopped`: the reason that the copy stopped, "" if it has not.
     - `equal`: both sides ended at `compared` when last checked.
-    - `by_bytes`: segment clients append to the stream.
+    - `by_bytes`: clients append bytes to the stream.
     - `byte_shift`: bytes by which the primary is longer than the secondary, if `by_bytes`.
     """
 

@@ -43,10 +43,10 @@ _LOSS_KEYS: Final = ("headers", "empty_body", "command_records")
 class TargetOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a target beside its URL.
 
-    `token`: the bearer token to present (S2). `tls_ca`: PEM file of the authorities of its certificate; None: the
+    `token`: the bearer token to present. `tls_ca`: PEM file of the authorities of its certificate; None: the
     system's. `tls_certificate`, `tls_key`: PEM files of a client certificate; None: none is presented. `loss`: one of
     LOSS_WORDS for all that cannot be carried; None: each protocol's default, which mostly refuses. `basin`: of recorded
-    S3P and segment clients, whose names have none. `renames`: globs over names of streams with their names on the
+    clients whose names have none. `renames`: globs over names of streams with their names on the
     target, as `stream` and `to_stream` of a route that matches by glob; the first match counts.
     """
 
