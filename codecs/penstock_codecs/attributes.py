@@ -1,4 +1,4 @@
-"""Updates of stream attributes (Pravega's AttributeUpdate)."""
+"""Updates of stream attributes (segment fact sheet, 1.3)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ appended, by its *layout*, because byte offsets never change afterwards:
 * No bits: the event, without any headers; a command, or a record without a body, has no bytes.
 * ENVELOPE_HEADERS, ENVELOPE_EMPTY, ENVELOPE_COMMANDS: such a record becomes the event of its envelope
   (`penstock_codecs.envelope`). If any of them is set, so does a body that looks like an envelope.
-* SENT: the event, even of an empty body. A segment client wrote it.
+* SENT: the event, even of an empty body. A client wrote it as bytes.
 * RAW: the body without a header: bytes that are not events, and events larger than a record may be.
 """
 
@@ -24,7 +24,7 @@ from penstock_codecs.commands import parse_command
 from penstock_codecs.envelope import ENVELOPE_MARK, is_marked, unwrap, wrap
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.features import Feature, feature_of
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MAX_RECORD_BYTES, MAX_RECORD_HEADERS
 from penstock_codecs.model import NO_HEADERS, Columns, Headers, is_command, metered_size
 
 __all__ = [
@@ -43,7 +43,7 @@ __all__ = [
     "to_bytes",
 ]
 
-MAX_BODY: Final = S2_MAX_RECORD - 8
+MAX_BODY: Final = MAX_RECORD_BYTES - 8
 """Largest body of a record made of bytes, in bytes: every protocol's readers can be given it."""
 
 BYTES: Final = "segment.bytes"
@@ -104,7 +104,7 @@ def runs_of(data: bytes, envelopes: Layout) -> list[Run]:
     Each whole event becomes a record (SENT), in batches that every protocol can read. If `data` is not made of whole
     events, or more than `MOST_EMPTY` of them are empty, it becomes raw pieces of at most `MAX_BODY` bytes; so does an
     event whose body is larger, header included. An event that is an envelope which `envelopes` enables is unwrapped if
-    wrapping it again gives the same bytes, and if it holds a record that an S2 client could have appended.
+    wrapping it again gives the same bytes, and if it holds a record that a client could have appended.
     """
     try:
         bodies = split_events(data)
@@ -130,15 +130,15 @@ def _batches(run: Run) -> Iterator[Run]:
     """
     start = at = 0
     while start < len(run.bodies):
-        bodies, headers = _some(run, start, S2_MAX_BATCH_RECORDS)
+        bodies, headers = _some(run, start, MAX_BATCH_RECORDS)
         metered = metered_size(bodies, headers)
-        if metered > S2_MAX_BATCH_BYTES:
+        if metered > MAX_BATCH_BYTES:
             ends = list(accumulate(metered_size((body,), {0: headers.get(n, ())}) for n, body in enumerate(bodies)))
-            count = bisect_right(ends, S2_MAX_BATCH_BYTES)
+            count = bisect_right(ends, MAX_BATCH_BYTES)
             bodies, headers = _some(run, start, max(count, 1))
             metered = ends[len(bodies) - 1]
         data = None if run.data is None else run.data[at : at + metered]
-        if metered > S2_MAX_BATCH_BYTES:
+        if metered > MAX_BATCH_BYTES:
             yield from _raw(join_events(bodies) if data is None else data)
         else:
             yield Run(run.layout, bodies, headers, data)
@@ -186,8 +186,8 @@ def _unwrapped(bodies: list[bytes], envelopes: Layout) -> Iterator[Run]:
 
 
 def _opened(envelope: bytes, envelopes: Layout) -> tuple[Headers, bytes] | None:
-    """Return the record in an envelope, or None unless a batch of this layout would give the same envelope and S2 would
-    have accepted the record."""
+    """Return the record in an envelope, or None unless a batch of this layout would give the same envelope and the
+    record is valid."""
     try:
         headers, body = unwrap(envelope)
         if is_command(headers):
@@ -196,7 +196,7 @@ def _opened(envelope: bytes, envelopes: Layout) -> tuple[Headers, bytes] | None:
             return None
     except (ValueError, OperationFailed):
         return None
-    if len(headers) > S2_MAX_RECORD_HEADERS or metered_size((body,), {0: headers}) > S2_MAX_RECORD:
+    if len(headers) > MAX_RECORD_HEADERS or metered_size((body,), {0: headers}) > MAX_RECORD_BYTES:
         return None
     if _enveloped(headers, body, int(envelopes)) != (headers, body):
         return None
@@ -330,7 +330,7 @@ def _exceptions(columns: Columns, bits: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _are_empty_unusual(bits: int) -> bool:
-    """Return whether an empty body is anything but an event that a segment client wrote."""
+    """Return whether an empty body is anything but an event that a client wrote as bytes."""
     return not bits & _SENT or bool(bits & _ENVELOPE_EMPTY)
 
 

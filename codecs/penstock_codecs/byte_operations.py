@@ -1,9 +1,9 @@
-"""Operations on a stream as a sequence of bytes, which is what the segment protocol sees (segment fact sheet, 1.5).
+"""Operations on a stream as a sequence of bytes (segment fact sheet, 1.5).
 
 A stream's bytes are its records, each as an Event message: an 8-byte header and the body (`penstock_codecs.byte_layout`
 has the exceptions). Byte offsets begin at 0 and never change; truncation moves the first offset that is kept. Offsets
 and lengths are in bytes. A writer is a 16-byte id with a position that only rises; positions are attributes of the
-stream, as in Pravega, and survive whatever the records survive.
+stream, and survive whatever the records survive.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = [
     "AppendBytes",
     "Attribute",
     "AttributeUpdate",
+    "ByteStreamInfo",
     "BytesRead",
     "GetAttribute",
-    "GetSegmentInfo",
+    "GetByteStreamInfo",
     "Merge",
     "Merged",
     "ReadBytes",
     "Seal",
-    "SegmentInfo",
     "Truncate",
     "UpdateAttribute",
     "UpdateType",
@@ -87,14 +87,14 @@ class BytesRead:
     """Part of a stream's bytes, from the requested offset.
 
     `data` is empty if the wait timed out, and at the end of a sealed stream. `at_tail`: there are no more bytes now.
-    `end_of_segment`: there will never be more. `dropped` counts the features that the layout left out of these bytes.
-    `incarnation`: as in `SegmentInfo`.
+    `end_of_stream`: there will never be more. `dropped` counts the features that the layout left out of these bytes.
+    `incarnation`: as in `ByteStreamInfo`.
     """
 
     offset: int
     data: bytes
     at_tail: bool
-    end_of_segment: bool
+    end_of_stream: bool
     dropped: Mapping[Feature, int]
     incarnation: str = field(default="", compare=False)
 
@@ -121,7 +121,7 @@ class ReadBytes(Operation[BytesRead], frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentInfo:
+class ByteStreamInfo:
     """A stream as bytes.
 
     `last_modified` in ms: the last known append, seal or truncation, else the creation. `incarnation` tells the stream
@@ -135,7 +135,7 @@ class SegmentInfo:
     incarnation: str = field(default="", compare=False)
 
 
-class GetSegmentInfo(Operation[SegmentInfo], frozen=True):
+class GetByteStreamInfo(Operation[ByteStreamInfo], frozen=True):
     """Get offsets and state of a stream. Fails with STREAM_NOT_FOUND."""
 
     stream: StreamRef
@@ -159,7 +159,7 @@ class Truncate(Operation[int], frozen=True):
 
 
 class UpdateType(IntEnum):
-    """The way an attribute is changed with a merge (Pravega's AttributeUpdateType)."""
+    """The way an attribute is changed with a merge (segment fact sheet, 1.3)."""
 
     NONE = 0
     REPLACE = 1

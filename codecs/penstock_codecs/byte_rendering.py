@@ -1,4 +1,4 @@
-"""Render records as the bytes that segment clients see, and cut them to the size of a read."""
+"""Render records as bytes, and cut them to the size of a read."""
 
 from __future__ import annotations
 

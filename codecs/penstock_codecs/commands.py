@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import S2_MAX_FENCING_TOKEN
+from penstock_codecs.limits import MAX_FENCING_TOKEN_BYTES
 from penstock_codecs.model import Headers, is_command
 from penstock_codecs.operations import Append
 
@@ -50,10 +50,10 @@ def trim_points(append: Append) -> list[int]:
 
 
 def _parse_fence(body: bytes) -> Fence:
-    if len(body) > S2_MAX_FENCING_TOKEN:
+    if len(body) > MAX_FENCING_TOKEN_BYTES:
         raise fail(
             FailureCode.INVALID,
-            f"invalid `fence` command: token has {len(body)} bytes, must be at most {S2_MAX_FENCING_TOKEN}",
+            f"invalid `fence` command: token has {len(body)} bytes, must be at most {MAX_FENCING_TOKEN_BYTES}",
         )
     try:
         return Fence(body.decode())

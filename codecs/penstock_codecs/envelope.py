@@ -1,6 +1,6 @@
 """The envelope: a record with headers, or with an empty body, as a body of bytes, and back.
 
-It serves protocols whose records are bodies and nothing else (S3P). Layout, version 1; docs/loss.md shows one:
+It serves protocols whose records are bodies and nothing else. Layout, version 1; docs/loss.md shows one:
 
     f5 50 45 4e     mark; the first byte occurs in no UTF-8 text
     01              version

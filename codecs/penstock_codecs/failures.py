@@ -38,8 +38,8 @@ class FailureCode(Enum):
     BAD_QUERY = "bad_query"
     ENCRYPTION_KEY = "encryption_key"  # a stream's key is missing or malformed
     DECRYPTION_FAILED = "decryption_failed"  # a record was encrypted with another key than the reader's
-    BAD_FORMAT = "bad_format"  # S3P: malformed command, option or value
-    LIMIT_EXCEEDED = "limit_exceeded"  # S3P: well formed, larger than configured
+    BAD_FORMAT = "bad_format"  # malformed command, option or value
+    LIMIT_EXCEEDED = "limit_exceeded"  # well formed, larger than configured
     AUTHN = "authn"
     PERMISSION_DENIED = "permission_denied"
     QUOTA_EXHAUSTED = "quota_exhausted"
@@ -53,7 +53,7 @@ class FailureCode(Enum):
     RESOURCE_ALREADY_EXISTS = "resource_already_exists"
     SEQ_NUM_MISMATCH = "seq_num_mismatch"  # details: {"seq_num_mismatch": next}
     FENCING_TOKEN_MISMATCH = "fencing_token_mismatch"  # details: {"fencing_token_mismatch": current}
-    NON_MONOTONIC_TIMESTAMP = "non_monotonic_timestamp"  # S3P: a given ms lies before the last one
+    NON_MONOTONIC_TIMESTAMP = "non_monotonic_timestamp"  # a given time lies before the last one
     RANGE_NOT_SATISFIABLE = "range_not_satisfiable"  # details: {"tail": {...}}
     INVALID = "invalid"
     STREAM_SEALED = "stream_sealed"  # nothing is ever appended to it again

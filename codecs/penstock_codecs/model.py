@@ -3,9 +3,11 @@
 A *record* is a body of bytes, headers (pairs of bytes) and a position. Positions are kept in the terms of all protocols
 at once:
 
-* sequence number: dense, from 0 (S2);
-* timestamp: milliseconds since the Unix epoch, never falling within a stream (S2, S3P `<ms>`);
-* seq: how many records of the stream before this one share its timestamp (S3P `<seq>`).
+* sequence number: dense, from 0;
+* timestamp: milliseconds since the Unix epoch, never falling within a stream;
+* seq: how many records of the stream before this one share its timestamp.
+
+Timestamp and seq are the record id, `<ms>-<seq>`.
 
 Work is done per batch, never per record. A `RecordBatch` holds columns, because columns decode as fast as anything and
 encode far faster than objects (design, section 3); `records()` yields objects for filters, tests and people. A batch
@@ -22,7 +24,7 @@ from typing import Final, NamedTuple, Self
 
 from msgspec import Struct, field
 
-from penstock_codecs.limits import S2_MAX_RECORD
+from penstock_codecs.limits import MAX_RECORD_BYTES
 
 __all__ = [
     "EVENT_TIME",
@@ -73,7 +75,7 @@ Headers = tuple[Header, ...]
 
 
 class StreamRef(NamedTuple):
-    """The name of a stream: S2's basin and stream, Pravega's scope and stream. S3P names are mapped onto the two."""
+    """The name of a stream, in a basin. Each protocol's names are mapped onto the two."""
 
     basin: str
     stream: str
@@ -90,7 +92,7 @@ class StreamPosition(NamedTuple):
 
 
 class RecordId(NamedTuple):
-    """An S3P identifier `<ms>-<seq>` (S3P 0.2.0, section 5): timestamp in ms, and place within that ms, from 0."""
+    """A record id `<ms>-<seq>` (S3P 0.2.0, section 5): timestamp in ms, and place within that ms, from 0."""
 
     ms: int
     seq: int
@@ -110,7 +112,7 @@ class RecordId(NamedTuple):
 
 
 def next_record_id(last: RecordId | None, timestamp: int) -> RecordId:
-    """Return the identifier of a record stamped `timestamp` that follows `last` (S3P 0.2.0, section 12)."""
+    """Return the id of a record stamped `timestamp` that follows `last` (S3P 0.2.0, section 12)."""
     if last is None or timestamp > last.ms:
         return RecordId(timestamp, 0)
     return RecordId(last.ms, last.seq + 1)
@@ -226,7 +228,8 @@ def add_event_times(
         if timestamp == event_time:
             continue
         others = headers.get(index, ())
-        if metered_size((bodies[index],), {0: others} if others else NO_HEADERS) <= S2_MAX_RECORD - _EVENT_TIME_BYTES:
+        metered = metered_size((bodies[index],), {0: others} if others else NO_HEADERS)
+        if metered <= MAX_RECORD_BYTES - _EVENT_TIME_BYTES:
             extended[index] = (*others, Header(EVENT_TIME, b"%d" % event_time))
     return extended
 
@@ -276,8 +279,8 @@ class RecordBatch:
     """Consecutive records of one stream on their way to a reader; never empty.
 
     Made from columns (`RecordBatch(columns)`) or from wire bytes and a function that decodes them
-    (`RecordBatch.from_wire`), in which case columns are made on first use. `first_id` is the S3P identifier of the
-    first record if the source knows it. `tail` is the stream's tail as known when the batch was made, or None while
+    (`RecordBatch.from_wire`), in which case columns are made on first use. `first_id` is the id of the first record
+    if the source knows it. `tail` is the stream's tail as known when the batch was made, or None while
     catching up.
     """
 
@@ -373,7 +376,7 @@ class RecordBatch:
             yield Record(seq_num, timestamp, headers.get(index, ()), body)
 
     def record_ids(self) -> Iterator[RecordId]:
-        """Yield the S3P identifiers of the records.
+        """Yield the ids of the records.
 
         Raises ValueError if the source did not tell the first one, which cannot be derived.
         """

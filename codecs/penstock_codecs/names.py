@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import S2_MAX_BASIN_NAME, S2_MAX_STREAM_NAME, S2_MIN_BASIN_NAME
+from penstock_codecs.limits import MAX_BASIN_NAME_BYTES, MAX_STREAM_NAME_BYTES, MIN_BASIN_NAME_BYTES
 
 __all__ = ["utf8_length", "validate_basin_name", "validate_stream_name"]
 
@@ -20,8 +20,8 @@ _RESERVED_STREAM_NAMES: Final = {".", ".."}
 
 def validate_basin_name(name: str, where: FailureCode) -> str:
     """Return `name` if it is a valid basin name: 8 to 48 characters of `a-z 0-9 -`, first and last not a hyphen."""
-    if not S2_MIN_BASIN_NAME <= len(name) <= S2_MAX_BASIN_NAME:
-        reason = f"basin name must be {S2_MIN_BASIN_NAME} to {S2_MAX_BASIN_NAME} characters, not {len(name)}"
+    if not MIN_BASIN_NAME_BYTES <= len(name) <= MAX_BASIN_NAME_BYTES:
+        reason = f"basin name must be {MIN_BASIN_NAME_BYTES} to {MAX_BASIN_NAME_BYTES} characters, not {len(name)}"
     elif not _BASIN.fullmatch(name):
         reason = "basin name must comprise lowercase letters, numbers and hyphens, and not begin or end with a hyphen"
     else:
@@ -34,8 +34,8 @@ def validate_stream_name(name: str, where: FailureCode) -> str:
     size = utf8_length(name)
     if size is None:
         reason = "stream name must be valid Unicode"
-    elif not 1 <= size <= S2_MAX_STREAM_NAME:
-        reason = f"stream name must be 1 to {S2_MAX_STREAM_NAME} bytes, not {size}"
+    elif not 1 <= size <= MAX_STREAM_NAME_BYTES:
+        reason = f"stream name must be 1 to {MAX_STREAM_NAME_BYTES} bytes, not {size}"
     elif "\0" in name:
         reason = "stream name must not contain NUL"
     elif name in _RESERVED_STREAM_NAMES:

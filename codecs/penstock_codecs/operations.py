@@ -82,7 +82,7 @@ class Capability(Enum):
     TABLES = auto()
     """Operations on tables (`penstock_codecs.table_operations`)."""
     LARGE_BATCHES = auto()
-    """Appends of more records and bytes than a batch of S2 may have."""
+    """Appends of more than MAX_BATCH_RECORDS and MAX_BATCH_BYTES."""
 
 
 class Operation(Struct, Generic[R_co], frozen=True):
@@ -116,7 +116,7 @@ class FromTailOffset(Struct, frozen=True):
 
 
 class FromRecordId(Struct, frozen=True):
-    """Start at the first record whose S3P identifier is at or after this one; it may lie in the future."""
+    """Start at the first record whose id is at or after this one; it may lie in the future."""
 
     record_id: RecordId
 
@@ -136,11 +136,11 @@ Start = FromSeqNum | FromTimestamp | FromTailOffset | FromRecordId | FromByteOff
 class Append(Operation["Appended"], frozen=True):
     """Append a batch, atomically and contiguously (S2 fact sheet 5.2, S3P 8.2).
 
-    `timestamps` in ms, one per record (None if the client gave none) or None for none at all. `exact_timestamp`: S3P's
-    ID, one ms for the whole batch: used unchanged whatever the stream's timestamping mode, and refused with
+    `timestamps` in ms, one per record (None if the client gave none) or None for none at all. `exact_timestamp`: one
+    ms for the whole batch: used unchanged whatever the stream's timestamping mode, and refused with
     NON_MONOTONIC_TIMESTAMP if it is before the last record's. `metered` is the batch's metered size in bytes.
     `create_config` is the configuration layer for the new stream if the basin creates streams on append.
-    `create_if_missing` False forbids that (S3P 8.2 requires CREATE first). `wire`: the same records in an encoding of
+    `create_if_missing` False forbids that. `wire`: the same records in an encoding of
     a codec (`penstock_codecs.codec.RecordEncoding`), which a back may keep instead of encoding them. `event_times`:
     the timestamps are those of events: where the stream's must differ, a back that can keeps them as EVENT_TIME.
     `writer_seq`: rises with each append of a stream's only writer. A server of Durable Streams never stores an append
@@ -167,7 +167,7 @@ class Appended(Struct, frozen=True):
     """An acknowledgement: the records are on disk and visible.
 
     `start` is the first record's position; `end` the last record's timestamp and its sequence number plus one; `tail`
-    the stream's tail, which may be further on. `last_id` is the last record's S3P identifier, if known. `offset` is the
+    the stream's tail, which may be further on. `last_id` is the last record's id, if known. `offset` is the
     length of the stream in bytes after these records, if known (`penstock_codecs.byte_operations`). `restamped` is the
     number of records whose client gave another timestamp, which is not kept; None if the server does not tell.
     """
@@ -195,7 +195,7 @@ class Read(Struct, frozen=True):
     `count` records and `max_bytes` metered bytes are never exceeded; `until` is an exclusive timestamp in ms; `wait`:
     seconds to follow the tail for more, restarted by every batch. None: follow for ever if there is no bound, otherwise
     not at all. `clamp`: a start beyond the tail becomes the tail. `encoding`: batches kept in this one may be delivered
-    whole, although they have more records or bytes than a batch of S2. `paged`: the client will soon begin another read
+    whole, although they have more records or bytes than other batches. `paged`: the client will soon begin another read
     where it ends this one, so that a back keeps for it what it has read, and reads nothing ahead in this one.
     """
 
@@ -330,7 +330,7 @@ class DeleteBasin(Operation[None], frozen=True):
 class ListBasins(Operation[Page[BasinInfo]], frozen=True):
     """List the basins whose names begin with `prefix` and come after `start_after`, at most `limit`. `partial`: for an
     overview: if one of several servers fails, list those of the others; and list basins that a server without
-    configurable basins has streams in, such as Pravega's scopes."""
+    configurable basins has streams in."""
 
     prefix: str = ""
     start_after: str = ""

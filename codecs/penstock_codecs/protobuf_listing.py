@@ -20,7 +20,7 @@ _WIRE_TYPES: Final = {
     FieldDescriptor.TYPE_STRING: _LENGTH,
     FieldDescriptor.TYPE_MESSAGE: _LENGTH,
 }
-"""Wire types of the field types that S2's messages use."""
+"""Wire types of the field types that are listed."""
 
 
 def fields(data: bytes, at: int, end: int, kind: Descriptor, depth: int, base: int) -> Iterator[Line]:

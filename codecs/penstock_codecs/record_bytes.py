@@ -19,7 +19,7 @@ from operator import add
 from struct import Struct
 from typing import Final, TypeVar
 
-from penstock_codecs.limits import S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, Columns, Headers
 
 __all__ = [
@@ -60,7 +60,7 @@ _MASK: Final = (1 << _TABLE_BITS) - 1
 _WHOLE = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << _TABLE_BITS)]
 """The varints of all numbers of up to 14 bits."""
 _LOW_WHOLE: Final = bytes(range(128))
-_LOW: Final = bytes(range(128, 256)) * (S2_MAX_BATCH_RECORDS // 128 + 2)
+_LOW: Final = bytes(range(128, 256)) * (MAX_BATCH_RECORDS // 128 + 2)
 """The first bytes of the varints of consecutive numbers: alone, and with others behind them."""
 _CONTINUED = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << _TABLE_BITS)]
 """The first two bytes of the varints of larger numbers, by their low 14 bits."""
@@ -189,7 +189,7 @@ def uniform_records(data: bytes) -> Columns | None:
     first, time_tag = varint_at(data, seq_tag + 1)
     timestamp, body_tag = varint_at(data, time_tag + 1)
     length, body = varint_at(data, body_tag + 1)
-    if rest or not _FEW <= count <= S2_MAX_BATCH_RECORDS or body + length != stride:
+    if rest or not _FEW <= count <= MAX_BATCH_RECORDS or body + length != stride:
         return None
     if not 0 < first <= U64_MAX - count or timestamp > U64_MAX:
         return None
@@ -229,7 +229,7 @@ def uniform_records(data: bytes) -> Columns | None:
 
 
 def _varint_columns(numbers: range) -> Iterator[bytes]:
-    """Yield the bytes at each place of the varints of up to S2_MAX_BATCH_RECORDS consecutive numbers of one width."""
+    """Yield the bytes at each place of the varints of up to MAX_BATCH_RECORDS consecutive numbers of one width."""
     width = varint_width(numbers[-1])
     yield (_LOW if width > 1 else _LOW_WHOLE)[numbers[0] & 127 :][: len(numbers)]
     for shift in range(7, 7 * width, 7):

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES
+from penstock_codecs.limits import MAX_BATCH_BYTES
 from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers
 from penstock_codecs.record_bytes import (
     BoundedCache,
@@ -115,7 +115,7 @@ def appended_columns(
     timestamps = [record.timestamp if record.HasField("timestamp") else None for record in records]
     has_timestamps = timestamps.count(None) < len(timestamps)
     several = [record.headers for record in parse(records_pb2.AppendInputHeaders, payload).records]
-    if 2 * sum(map(len, several)) > S2_MAX_BATCH_BYTES:
+    if 2 * sum(map(len, several)) > MAX_BATCH_BYTES:
         raise fail(FailureCode.INVALID, "record batch must not exceed a metered size of 1 MiB")
     return bodies, _several_headers(several), timestamps if has_timestamps else None
 

@@ -1,6 +1,6 @@
-"""Operations on table segments: keys and values with versions (segment fact sheet, 1.3 and 3.1).
+"""Operations on tables: keys and values with versions (segment fact sheet, 1.3 and 3.1).
 
-Pravega's clients keep shared state in such tables, and so does our controller. A table is named by any unique text; it
+Clients keep shared state in such tables, and so does the gateway. A table is named by any unique text; it
 is not a stream. A version is the position of a key's newest value in the history of the table: it rises with every
 change to any key.
 """

@@ -104,13 +104,9 @@ def import_cycle(trees: dict[str, ast.Module]) -> list[str]:
 
 
 SHARED: Final = {
-    "the record model's limits stand with S2's, and bridges keep records as S2's AppendInput": re.compile(
-        r"s2_pb2|S2S?_[A-Z_]+|SEGMENT_MAX_[A-Z_]+|SEGMENT_VERSIONS|S3P_MAX_HEADER_LINE"
+    "settings of Kafka's topics, and the stored name of an encoding": re.compile(
+        r"segment[.](bytes|ms|jitter[.]ms|index[.]bytes)"
     ),
-    "streams as bytes are part of the waist (decision 4)": re.compile(
-        r"penstock[.]core[.]segment_names|penstock_codecs[.]segment[.]events|end_of_segment|segment[.]bytes"
-    ),
-    "settings of Kafka's topics": re.compile(r"segment[.](ms|jitter[.]ms|index[.]bytes)"),
     "a segment of a path, or of TCP": re.compile(r"(en|de)code_path_segment|_?[Ss]egment(_of|_COST)?|_SEGMENT_COST"),
 }
 """Words that only look like the name of a protocol, with the reason."""

@@ -72,8 +72,7 @@ def test_modules_do_not_import_each_other_in_circles(trees: dict[str, ast.Module
 
 
 NAMES_PROTOCOLS = {
-    "penstock.core.segment_names": "the naming of streams as bytes, which the router uses for all protocols",
-    "penstock.routing.router": "an error text: a name that streams as bytes cannot have",
+    "penstock.core.internal_names": "the stored name of a basin",
     "penstock_analysis.capture.reading": "segments of TCP",
     "penstock_codecs.record_encoding": "the stored name of the encoding",
     "penstock_spark.clients.endpoint": "an error text: servers that are read through a gateway",

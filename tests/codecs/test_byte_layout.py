@@ -24,7 +24,7 @@ from penstock_codecs.byte_layout import (
 )
 from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.features import Feature
-from penstock_codecs.limits import MIB, S2_MAX_RECORD_HEADERS
+from penstock_codecs.limits import MAX_RECORD_HEADERS, MIB
 from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers, metered_size
 
 ALL = Layout.ENVELOPE_HEADERS | Layout.ENVELOPE_EMPTY | Layout.ENVELOPE_COMMANDS
@@ -168,7 +168,7 @@ def test_a_batch_is_no_larger_than_its_bound() -> None:
 
 def test_envelopes_of_large_records_are_unwrapped() -> None:
     """The envelope of the largest record is larger than a record may be, and comes back all the same."""
-    headers = tuple(Header(b"%d" % number, b"") for number in range(S2_MAX_RECORD_HEADERS // 10))
+    headers = tuple(Header(b"%d" % number, b"") for number in range(MAX_RECORD_HEADERS // 10))
     body = bytes(MIB - metered_size((b"",), {0: headers}))
     data = event_of(headers, body, ALL)
     assert len(data) > MIB + 8
@@ -200,7 +200,7 @@ def test_only_what_would_be_enveloped_is_unwrapped(envelope: bytes, inside: Layo
         wrap(FENCE, b"\xff" * 40),
         wrap((Header(b"", b"unknown"),), b""),
         wrap((Header(b"", b"a"), Header(b"k", b"b")), b""),
-        wrap(tuple([Header(b"k", b"")] * (S2_MAX_RECORD_HEADERS + 1)), b""),
+        wrap(tuple([Header(b"k", b"")] * (MAX_RECORD_HEADERS + 1)), b""),
     ],
     ids=["mark", "version", "plain", "fence", "command", "name", "headers"],
 )

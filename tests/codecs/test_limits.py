@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from penstock_codecs import limits
-from penstock_codecs.limits import S3PLimits, SegmentLimits
 from penstock_codecs.model import U64_MAX
+from penstock_codecs.s2 import limits as s2_limits
+from penstock_codecs.s2s import limits as s2s_limits
+from penstock_codecs.s3p.limits import S3PLimits
+from penstock_codecs.segment import limits as segment_limits
+from penstock_codecs.segment.limits import SegmentLimits
 
 
 def test_the_largest_numbers() -> None:
@@ -13,17 +17,14 @@ def test_the_largest_numbers() -> None:
 
 def test_limits_of_s2() -> None:
     """Those of the S2 fact sheet."""
-    assert (limits.S2S_MAX_FRAME_LENGTH, limits.S2S_MAX_PAYLOAD) == (2_097_152, 2_097_151)
-    assert (limits.S2_MAX_BATCH_RECORDS, limits.S2_MAX_BATCH_BYTES, limits.S2_MAX_RECORD) == (
-        1000,
-        1_048_576,
-        1_048_576,
-    )
-    assert (limits.S2_MAX_FENCING_TOKEN, limits.S2_MAX_REQUEST_TOKEN, limits.S2_MAX_ENCRYPTION_KEY) == (36, 36, 44)
-    assert (limits.S2_MIN_BASIN_NAME, limits.S2_MAX_BASIN_NAME, limits.S2_MAX_STREAM_NAME) == (8, 48, 512)
-    assert (limits.S2_MAX_LIST, limits.S2_MAX_UNARY_BODY, limits.S2_MAX_UNARY_WAIT_SECONDS) == (1000, 2_097_152, 60)
-    assert limits.S2_HEARTBEAT_SECONDS == (5, 15)
-    assert (limits.S2S_COMPRESSION_THRESHOLD, limits.S2_COMPRESS_RESPONSE_FROM) == (1024, 1024)
+    assert (s2s_limits.S2S_MAX_FRAME_LENGTH, s2s_limits.S2S_MAX_PAYLOAD) == (2_097_152, 2_097_151)
+    assert (limits.MAX_BATCH_RECORDS, limits.MAX_BATCH_BYTES) == (1000, 1_048_576)
+    assert (limits.MAX_RECORD_BYTES, limits.MAX_FENCING_TOKEN_BYTES) == (1_048_576, 36)
+    assert (s2_limits.S2_MAX_REQUEST_TOKEN, s2_limits.S2_MAX_ENCRYPTION_KEY) == (36, 44)
+    assert (limits.MIN_BASIN_NAME_BYTES, limits.MAX_BASIN_NAME_BYTES, limits.MAX_STREAM_NAME_BYTES) == (8, 48, 512)
+    assert (s2_limits.S2_MAX_UNARY_BODY, s2_limits.S2_MAX_UNARY_WAIT_SECONDS) == (2_097_152, 60)
+    assert (s2_limits.S2_MAX_LIST, s2_limits.S2_HEARTBEAT_SECONDS) == (1000, (5, 15))
+    assert (s2s_limits.S2S_COMPRESSION_THRESHOLD, s2_limits.S2_COMPRESS_RESPONSE_FROM) == (1024, 1024)
 
 
 def test_limits_of_s3p() -> None:
@@ -33,7 +34,9 @@ def test_limits_of_s3p() -> None:
 
 def test_limits_of_segments() -> None:
     """Those of the segment fact sheet, and the defaults of what it leaves open."""
-    assert (limits.SEGMENT_MAX_LENGTH, limits.SEGMENT_MAX_EVENT) == (16_777_215, 8_388_608)
-    assert (limits.SEGMENT_MAX_TABLE_KEY, limits.SEGMENT_MAX_TABLE_VALUE) == (8192, 1_040_384)
-    assert (limits.SEGMENT_MAX_NAME, limits.SEGMENT_MAX_ITEMS, limits.SEGMENT_VERSIONS) == (1024, 4096, (16, 5))
+    assert (segment_limits.SEGMENT_MAX_LENGTH, segment_limits.SEGMENT_MAX_EVENT) == (16_777_215, 8_388_608)
+    assert (limits.MAX_TABLE_NAME_BYTES, limits.MAX_TABLE_KEY_BYTES) == (1024, 8192)
+    assert limits.MAX_TABLE_VALUE_BYTES == 1_040_384
+    assert (segment_limits.SEGMENT_MAX_NAME, segment_limits.SEGMENT_MAX_ITEMS) == (1024, 4096)
+    assert segment_limits.SEGMENT_VERSIONS == (16, 5)
     assert SegmentLimits() == SegmentLimits(16_777_215, 16_777_232, 1_048_576, 10_000)

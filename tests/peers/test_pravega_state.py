@@ -16,7 +16,7 @@ from penstock.backends.logged_tables import ByteLog, LoggedTables, open_logged_t
 from penstock.core.back import Back
 from penstock.net.upstream import UpstreamSettings
 from penstock.protocols.segment.back import SegmentBack
-from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.byte_operations import GetByteStreamInfo
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
 from penstock_codecs.table_operations import (
@@ -85,7 +85,7 @@ async def test_the_log_stays_short_and_a_new_gateway_reads_it(pravega: PravegaSt
         await other.perform(RemoveTableKeys(TABLE, tuple(VersionedKey(item.key) for item in large[1:])))
         for number in range(60):
             await (one, other)[number % 2].perform(UpdateTable(TABLE, (TableItem(b"often", bytes(100_000)),)))
-        info = await store.direct.perform(GetSegmentInfo(log))
+        info = await store.direct.perform(GetByteStreamInfo(log))
         assert info.start_offset > 4_000_000 and info.length - info.start_offset < 4_000_000
         expected = await one.perform(ListTable(TABLE))
     async with state_in(pravega, log) as (fresh, _):

@@ -19,7 +19,7 @@ from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.s2.back.back import open_s2
 from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock_codecs.byte_events import join_events, split_events
-from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetSegmentInfo, ReadBytes, WriterPosition
+from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetByteStreamInfo, ReadBytes, WriterPosition
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateStream, EnsureBasin
@@ -71,7 +71,7 @@ async def write(back: Back, writer: bytes, acknowledged: dict[bytes, int]) -> No
 
 
 async def content(back: Back) -> bytes:
-    length = (await back.perform(GetSegmentInfo(STREAM))).length
+    length = (await back.perform(GetByteStreamInfo(STREAM))).length
     data = bytearray()
     while len(data) < length:
         data += (await back.perform(ReadBytes(STREAM, len(data), min(1 << 20, length - len(data))))).data

@@ -22,7 +22,7 @@ from penstock_codecs.byte_operations import (
     AppendBytes,
     AttributeUpdate,
     GetAttribute,
-    GetSegmentInfo,
+    GetByteStreamInfo,
     Merge,
     ReadBytes,
     Seal,
@@ -249,7 +249,7 @@ async def test_a_clients_writer(way: dict[str, UpstreamSettings | None], stream:
             await direct.perform(ReadBytes(stream, 0, 100))
         await direct.perform(DeleteStream(stream))
         with Fails(FailureCode.STREAM_NOT_FOUND):
-            await direct.perform(GetSegmentInfo(stream))
+            await direct.perform(GetByteStreamInfo(stream))
         with Fails(FailureCode.STREAM_NOT_FOUND):
             await direct.perform(AppendBytes(stream, b"gone", WriterPosition(writer, 300)))
 

@@ -39,7 +39,7 @@ from penstock.protocols.s2.back.unary import records_path
 from penstock.protocols.s3p.back import S3PBackSettings, open_s3p
 from penstock.protocols.s3p.names import s3p_names
 from penstock.protocols.segment.back import SegmentBackSettings, open_segment
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Truncate
+from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes, Truncate
 from penstock_codecs.compression import Compression
 from penstock_codecs.durable import AppendRequest, spell_offset
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
@@ -286,7 +286,7 @@ class _SegmentCursor(_Cursor):
     async def next(self, wait: float = 0.0) -> list[bytes]:
         """Return the next bodies; none if there are no whole ones."""
         if self._offset is None:
-            self._offset = (await self._back.perform(GetSegmentInfo(self._stream))).start_offset
+            self._offset = (await self._back.perform(GetByteStreamInfo(self._stream))).start_offset
         try:
             found = await self._back.perform(ReadBytes(self._stream, self._offset, self._size, wait=wait))
         except OperationFailed as error:
@@ -296,7 +296,7 @@ class _SegmentCursor(_Cursor):
             return []
         self._offset += len(found.data)
         self._rest += found.data
-        self.at_tail = found.at_tail or found.end_of_segment
+        self.at_tail = found.at_tail or found.end_of_stream
         bodies = []
         while len(self._rest) >= 8 and len(self._rest) >= (end := 8 + int.from_bytes(self._rest[4:8], "big")):
             assert self._rest[:4] == bytes(4), f"{self._rest[:8]!r} of {self._stream} begins no event"
@@ -332,7 +332,7 @@ class _SegmentClient(_Bodies):
 
     async def _tail(self, stream: StreamRef) -> None:
         async with self._calling(stream, Call("tail", 0, 0, Lost)) as answer:
-            self._tails[stream] = (await self._back.perform(GetSegmentInfo(stream))).length
+            self._tails[stream] = (await self._back.perform(GetByteStreamInfo(stream))).length
             answer.append(self._tails[stream])
 
     async def _all(self, stream: StreamRef) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from penstock_analysis.redaction.requests import Fields, HttpBodies, RequestPart
 from penstock_analysis.redaction.text import Edit, WithheldEdit, stars
 from penstock_analysis.redaction.units import MOST, PLAIN, Blind, BodyFormat, Redact, coded, edits_or_stars
 from penstock_codecs.compression import Compression
-from penstock_codecs.limits import S2S_MAX_FRAME_LENGTH
+from penstock_codecs.s2s.limits import S2S_MAX_FRAME_LENGTH
 from penstock_proto import s2_pb2
 
 __all__ = ["S2Bodies"]

@@ -19,11 +19,11 @@ from penstock_analysis.s2.clauses import S2_BODIES, S2_MESSAGES, S2_UNARY
 from penstock_analysis.s2.shapes import append_fields, appended_fields, batch_fields, json_fields, position
 from penstock_codecs.compression import Compression
 from penstock_codecs.http.observer.faults import HttpFault, TimedRange
-from penstock_codecs.limits import S2_MAX_UNARY_BODY
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.s2 import json_records, protobuf
 from penstock_codecs.s2.errors import failure_from_http
 from penstock_codecs.s2.formats import BytesFormat, parse_format
+from penstock_codecs.s2.limits import S2_MAX_UNARY_BODY
 from penstock_codecs.s2.media import Media
 from penstock_codecs.s2.routes import S2Endpoint
 from penstock_codecs.sse import MAX_EVENT_BYTES

@@ -10,10 +10,11 @@ from typing import Final, NoReturn
 from penstock_analysis.dialogue.sides import PlacedEvent, UnreadableBytes
 from penstock_analysis.s3p.clauses import s3p_clause
 from penstock_codecs.codec import Pull
-from penstock_codecs.limits import MIB, S3PLimits
+from penstock_codecs.limits import MIB
 from penstock_codecs.s3p.commands import parse_commands
 from penstock_codecs.s3p.errors import S3PFault
 from penstock_codecs.s3p.events import Command, Reply
+from penstock_codecs.s3p.limits import S3PLimits
 from penstock_codecs.s3p.replies import parse_replies
 from penstock_codecs.s3p.source import InputBuffer
 

@@ -15,7 +15,7 @@ from penstock_analysis.dialogue.messages import APPENDED, SeenRecord
 from penstock_analysis.dialogue.waiting import MOST_WAITING, PendingBatches
 from penstock_codecs.byte_events import EVENT_HEADER_BYTES, split_events
 from penstock_codecs.byte_layout import MOST_EMPTY
-from penstock_codecs.limits import SegmentLimits
+from penstock_codecs.segment.limits import SegmentLimits
 
 __all__ = ["Answered", "StoredEvents", "WriterAppends"]
 

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from penstock_codecs.byte_events import EVENT_HEADER_BYTES
 from penstock_codecs.byte_layout import MOST_EMPTY
-from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT
+from penstock_codecs.limits import MIB
+from penstock_codecs.segment.limits import SEGMENT_MAX_EVENT
 
 __all__ = ["DeliveredEvents", "Deliveries"]
 

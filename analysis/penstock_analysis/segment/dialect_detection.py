@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from penstock_codecs.failures import LocalProtocolError
-from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
 from penstock_codecs.segment.draft import Event, Partial
 from penstock_codecs.segment.layout import (
     HEADER,
@@ -21,6 +20,7 @@ from penstock_codecs.segment.layout import (
     fields_of,
     message_class,
 )
+from penstock_codecs.segment.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
 from penstock_codecs.segment.released import Hello
 from penstock_codecs.segment.wire import MalformedValue
 

@@ -9,7 +9,6 @@ from penstock_analysis.dialogue.sides import PlacedEvent, UnreadableBytes
 from penstock_analysis.segment.clauses import segment_clause
 from penstock_analysis.segment.dialect_detection import DetectedDialect
 from penstock_codecs.byte_events import join_events
-from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment.appends import Violation
 from penstock_codecs.segment.blocks import BlockData
 from penstock_codecs.segment.decoder import DraftRequestDecoder
@@ -19,6 +18,7 @@ from penstock_codecs.segment.draft_order import DraftRequests
 from penstock_codecs.segment.draft_order import DraftState as DraftState
 from penstock_codecs.segment.frames import FrameFault, Frames, decode_message
 from penstock_codecs.segment.layout import HEADER_BYTES, Dialect, Direction, SegmentMessage
+from penstock_codecs.segment.limits import SegmentLimits
 from penstock_codecs.segment.partials import Reassembly
 from penstock_codecs.segment.released import (
     AppendBlock,

@@ -13,9 +13,10 @@ from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser, Redact
 from penstock_analysis.redaction.leaves import Leaves
 from penstock_analysis.redaction.text import Edit, Span, WithheldEdit, changed, stars
 from penstock_analysis.segment.dialect_detection import HELLO, smallest
-from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME, SEGMENT_VERSIONS
+from penstock_codecs.limits import MIB
 from penstock_codecs.segment import draft, released
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, TYPE_TABLE, Dialect, Direction, SegmentMessage, spans
+from penstock_codecs.segment.limits import SEGMENT_MAX_EVENT, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME, SEGMENT_VERSIONS
 from penstock_codecs.segment.wire import NAME_WIRE, MalformedValue, decode_text, encode_text
 
 __all__ = ["REDACTION"]

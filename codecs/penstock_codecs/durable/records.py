@@ -15,23 +15,23 @@ from typing import Final
 
 from penstock_codecs.durable.content import TakenRecords, broken
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import KIB, MIB, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import KIB, MAX_BATCH_RECORDS, MIB
 from penstock_codecs.model import Headers
 from penstock_codecs.record_bytes import append_records
 from penstock_codecs.record_encoding import appended_columns, parse
 from penstock_proto import records_pb2
 
-__all__ = ["MAX_RECORD_BYTES", "OVERHEAD_BYTES", "RECORDS_TYPE", "RecordContent", "RecordReader"]
+__all__ = ["MAX_ENCODED_RECORD_BYTES", "OVERHEAD_BYTES", "RECORDS_TYPE", "RecordContent", "RecordReader"]
 
 RECORDS_TYPE: Final = "application/vnd.penstock.records"
 """The content type of streams of records."""
-MAX_RECORD_BYTES: Final = 1 * MIB + 64 * KIB
+MAX_ENCODED_RECORD_BYTES: Final = 1 * MIB + 64 * KIB
 """Largest encoded record that is read, in bytes: more than S2's largest record takes with its headers' lengths."""
 OVERHEAD_BYTES: Final = 8
 """Most bytes that a record without headers takes beside its body, if that is below 2 MiB."""
 _TAG: Final = 0x0A
 _LONGEST_LENGTH: Final = 3
-"""Bytes of the varint of MAX_RECORD_BYTES."""
+"""Bytes of the varint of MAX_ENCODED_RECORD_BYTES."""
 
 
 class RecordContent:
@@ -78,7 +78,7 @@ class RecordReader:
         """Return whole records; see `ContentReader.take`. Raises RemoteProtocolError for bytes that are no records."""
         at = 0
         lengths: list[int] = []
-        most = min(max_records, S2_MAX_BATCH_RECORDS)
+        most = min(max_records, MAX_BATCH_RECORDS)
         while len(lengths) < most and (length := self._next(at)):
             if lengths and at + length > max_bytes:
                 break
@@ -116,11 +116,11 @@ class RecordReader:
             length |= (held[index] & 127) << shift
             shift += 7
             if held[index] < 128:
-                if length > MAX_RECORD_BYTES:
+                if length > MAX_ENCODED_RECORD_BYTES:
                     break
                 size = index + 1 - at + length
                 return size if at + size <= len(held) else 0
         else:
             if len(held) <= at + _LONGEST_LENGTH:
                 return 0
-        raise broken(f"a record of more than {MAX_RECORD_BYTES} bytes")
+        raise broken(f"a record of more than {MAX_ENCODED_RECORD_BYTES} bytes")

@@ -21,7 +21,7 @@ from penstock_codecs.codec import RecordEncoding
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka.batches import LARGEST, KafkaBatch, KafkaHeaders, encode_batch, read_batches
 from penstock_codecs.kafka.kept import KAFKA_BATCHES, MOST_KEPT, keep, place, timestamps_of
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MAX_RECORD_BYTES, MAX_RECORD_HEADERS
 from penstock_codecs.model import (
     EVENT_TIME,
     Columns,
@@ -78,8 +78,8 @@ def parts_of(batch: KafkaBatch, skip: int = 0, *, whole: bool = False) -> list[R
     records = _carried(batch, skip)
     if not records.bodies:
         return []
-    if not whole and (len(records.bodies) > S2_MAX_BATCH_RECORDS or records.metered > S2_MAX_BATCH_BYTES):
-        parts = parts_within(records.bodies, records.headers, S2_MAX_BATCH_RECORDS, S2_MAX_BATCH_BYTES)
+    if not whole and (len(records.bodies) > MAX_BATCH_RECORDS or records.metered > MAX_BATCH_BYTES):
+        parts = parts_within(records.bodies, records.headers, MAX_BATCH_RECORDS, MAX_BATCH_BYTES)
         return [_part(records, *part) for part in parts]
     return [records if skip or not batch.data else records._replace(wire=keep(batch))]
 
@@ -97,11 +97,11 @@ def _carried(batch: KafkaBatch, skip: int) -> RecordsPart:
                 headers[index] = (Header(KEY, key),)
             elif key is not None or value is None or headers_given:
                 headers[index] = record_headers = to_headers(skip + index, key, value, headers_given)
-                if len(record_headers) > S2_MAX_RECORD_HEADERS:
+                if len(record_headers) > MAX_RECORD_HEADERS:
                     reason = f"record {skip + index} has {len(record_headers)} headers"
                     raise fail(FailureCode.LIMIT_EXCEEDED, reason, index=skip + index)
     metered = metered_size(bodies, headers)
-    if metered > S2_MAX_RECORD:
+    if metered > MAX_RECORD_BYTES:
         _check_sizes(bodies, headers, skip)
     timestamps: Sequence[int | None] = batch.timestamps[skip:]
     if min(batch.timestamps, default=0) < 0:
@@ -111,11 +111,12 @@ def _carried(batch: KafkaBatch, skip: int) -> RecordsPart:
 
 def _check_sizes(bodies: Sequence[bytes], headers: Mapping[int, Headers], skip: int) -> None:
     for index, body in enumerate(bodies):
-        if len(body) + 8 > S2_MAX_RECORD or index in headers:
+        if len(body) + 8 > MAX_RECORD_BYTES or index in headers:
             size = metered_size((body,), {0: headers.get(index, ())})
-            if size > S2_MAX_RECORD:
-                reason = f"record {skip + index} has {size} bytes with its headers, at most {S2_MAX_RECORD} are allowed"
-                raise fail(FailureCode.LIMIT_EXCEEDED, reason, index=skip + index)
+            if size > MAX_RECORD_BYTES:
+                at = skip + index
+                reason = f"record {at} has {size} bytes with its headers, at most {MAX_RECORD_BYTES} are allowed"
+                raise fail(FailureCode.LIMIT_EXCEEDED, reason, index=at)
 
 
 def _part(records: RecordsPart, first: int, stop: int, metered: int) -> RecordsPart:

@@ -23,7 +23,7 @@ from penstock_codecs.kafka.batches import (
 from penstock_codecs.kafka.carrying import check_names, from_headers, to_headers
 from penstock_codecs.kafka.kept import keep
 from penstock_codecs.kafka.record_messages import AbortedTransaction
-from penstock_codecs.limits import MIB, S2_MAX_RECORD
+from penstock_codecs.limits import MAX_RECORD_BYTES, MIB
 from penstock_codecs.model import Columns, Headers, WireBytes, metered_size
 
 __all__ = ["FetchedRecords", "FetchedRun", "ProducedRecords", "read_fetched", "to_produced"]
@@ -152,10 +152,10 @@ def _headers(batch: KafkaBatch) -> dict[int, Headers]:
             some = headers[index] = to_headers(
                 batch.offsets[index], key, batch.values[index], batch.headers.get(index, ())
             )
-        elif len(value) + 8 <= S2_MAX_RECORD:  # as nearly all
+        elif len(value) + 8 <= MAX_RECORD_BYTES:  # as nearly all
             continue
-        if metered_size((value,), {0: some}) > S2_MAX_RECORD:
+        if metered_size((value,), {0: some}) > MAX_RECORD_BYTES:
             offset = batch.offsets[index]
-            reason = f"record {offset} has more than {S2_MAX_RECORD} bytes with its headers, which no stream carries"
+            reason = f"record {offset} has more than {MAX_RECORD_BYTES} bytes with its headers, which no stream carries"
             raise fail(FailureCode.NOT_REPRESENTABLE, reason, seq_num=offset)
     return headers

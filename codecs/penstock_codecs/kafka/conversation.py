@@ -25,13 +25,15 @@ from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, R
 from penstock_codecs.kafka.apis import API_VERSIONS, APIS, KafkaApi
 from penstock_codecs.kafka.schema import KafkaMessage
 from penstock_codecs.kafka.wire import KafkaFault, KafkaReader, uvarint
-from penstock_codecs.limits import KIB, MAX_MESSAGE_ITEMS, MIB
+from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.waiting import WaitingBytes
 
 __all__ = ["MAX_FRAME", "KafkaClient", "KafkaRequest", "KafkaResponse", "KafkaServer", "RawResponse"]
 
 MAX_FRAME: Final = 64 * MIB
 """Default of the largest message, in bytes behind its length."""
+MAX_MESSAGE_ITEMS: Final = 100_000
+"""Most elements of all arrays of one message: each costs more memory than bytes."""
 _LENGTH: Final = 4
 _LEAST_REQUEST: Final = 8
 _LEAST_RESPONSE: Final = 4

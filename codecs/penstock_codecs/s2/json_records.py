@@ -11,7 +11,7 @@ import orjson
 import pybase64
 
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import KIB, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import KIB, MAX_BATCH_RECORDS
 from penstock_codecs.model import (
     NO_HEADERS,
     U64_MAX,
@@ -131,9 +131,9 @@ def decode_append_input(body: bytes, data_format: BytesFormat, stream: StreamRef
     """
     shape = decode_json(_append_input, body)
     records = shape.records
-    if len(records) > S2_MAX_BATCH_RECORDS:
+    if len(records) > MAX_BATCH_RECORDS:
         # Validation would find this too, but 2 MiB of `{},` would by then have cost 0.17 s instead of 0.05.
-        raise fail(FailureCode.INVALID, f"record batch must not exceed {S2_MAX_BATCH_RECORDS} records")
+        raise fail(FailureCode.INVALID, f"record batch must not exceed {MAX_BATCH_RECORDS} records")
     check_unique_keys(body)
     try:
         bodies, headers = _content(records, data_format)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from urllib.parse import quote, unquote_to_bytes
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import S2_MAX_FENCING_TOKEN, S2_MAX_REQUEST_TOKEN
+from penstock_codecs.limits import MAX_FENCING_TOKEN_BYTES
 from penstock_codecs.names import utf8_length
+from penstock_codecs.s2.limits import S2_MAX_REQUEST_TOKEN
 
 __all__ = [
     "decode_path_segment",
@@ -28,7 +29,7 @@ def invalid_header(name: str, reason: str) -> OperationFailed:
 
 def validate_fencing_token(token: str, where: FailureCode) -> str:
     """Return `token` if it is a valid fencing token: up to 36 bytes of UTF-8; the empty one is a real value."""
-    return _validate_token(token, "fencing token", S2_MAX_FENCING_TOKEN, where, "s2-fencing-token")
+    return _validate_token(token, "fencing token", MAX_FENCING_TOKEN_BYTES, where, "s2-fencing-token")
 
 
 def validate_request_token(token: str, where: FailureCode = FailureCode.BAD_HEADER) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_RECORDS
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef, WireBytes, metered_size
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.record_bytes import append_records, field, uniform_records, varint
@@ -41,7 +41,7 @@ def decode_append_input(payload: Payload, stream: StreamRef) -> Append:
     any valid batch has, before objects are made of them.
     """
     probe = parse(records_pb2.AppendInput, payload)
-    if len(probe.records) > S2_MAX_BATCH_RECORDS:
+    if len(probe.records) > MAX_BATCH_RECORDS:
         raise fail(FailureCode.INVALID, "record batch must not exceed 1000 records")
     match_seq_num = probe.match_seq_num if probe.HasField("match_seq_num") else None
     fencing_token = probe.fencing_token if probe.HasField("fencing_token") else None

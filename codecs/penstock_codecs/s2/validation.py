@@ -8,11 +8,11 @@ from __future__ import annotations
 from penstock_codecs.commands import parse_command
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import (
-    S2_MAX_BATCH_BYTES,
-    S2_MAX_BATCH_RECORDS,
-    S2_MAX_FENCING_TOKEN,
-    S2_MAX_RECORD,
-    S2_MAX_RECORD_HEADERS,
+    MAX_BATCH_BYTES,
+    MAX_BATCH_RECORDS,
+    MAX_FENCING_TOKEN_BYTES,
+    MAX_RECORD_BYTES,
+    MAX_RECORD_HEADERS,
 )
 from penstock_codecs.operations import Append
 
@@ -25,25 +25,25 @@ def validate_append(append: Append) -> None:
     Raises OperationFailed(INVALID). Costs next to nothing for a batch within its limits and without headers.
     """
     for index, headers in append.headers.items():
-        if len(headers) > S2_MAX_RECORD_HEADERS:
-            raise _invalid(f"record must not have more than {S2_MAX_RECORD_HEADERS} headers")
+        if len(headers) > MAX_RECORD_HEADERS:
+            raise _invalid(f"record must not have more than {MAX_RECORD_HEADERS} headers")
         for name, _ in headers:
             if not name:
                 if len(headers) > 1:
                     raise _invalid("invalid header: empty name")
                 parse_command(headers, append.bodies[index])
-    if append.metered > S2_MAX_BATCH_BYTES and _largest_record(append) > S2_MAX_RECORD:
+    if append.metered > MAX_BATCH_BYTES and _largest_record(append) > MAX_RECORD_BYTES:
         raise _invalid("record must have metered size less than 1 MiB")
     if not append.bodies:
         raise _invalid("record batch must not be empty")
-    if len(append.bodies) > S2_MAX_BATCH_RECORDS:
+    if len(append.bodies) > MAX_BATCH_RECORDS:
         raise _invalid("record batch must not exceed 1000 records")
-    if append.metered > S2_MAX_BATCH_BYTES:
+    if append.metered > MAX_BATCH_BYTES:
         raise _invalid("record batch must not exceed a metered size of 1 MiB")
     if append.fencing_token is not None:
         size = len(append.fencing_token.encode())
-        if size > S2_MAX_FENCING_TOKEN:
-            raise _invalid(f"fencing token has {size} bytes, must be at most {S2_MAX_FENCING_TOKEN}")
+        if size > MAX_FENCING_TOKEN_BYTES:
+            raise _invalid(f"fencing token has {size} bytes, must be at most {MAX_FENCING_TOKEN_BYTES}")
 
 
 def _largest_record(append: Append) -> int:

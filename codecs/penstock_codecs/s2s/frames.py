@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from penstock_codecs.compression import Compression, DecompressionError, compress, decompress
 from penstock_codecs.failures import LocalProtocolError
-from penstock_codecs.limits import S2S_COMPRESSION_THRESHOLD, S2S_MAX_FRAME_LENGTH, S2S_MAX_PAYLOAD
+from penstock_codecs.s2s.limits import S2S_COMPRESSION_THRESHOLD, S2S_MAX_FRAME_LENGTH, S2S_MAX_PAYLOAD
 
 __all__ = [
     "HEAD_BYTES",

@@ -26,7 +26,6 @@ from penstock_codecs.failures import (
     fail,
 )
 from penstock_codecs.http_failures import failure_to_http
-from penstock_codecs.limits import S2S_MAX_PAYLOAD
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2.errors import failure_from_http
@@ -49,6 +48,7 @@ from penstock_codecs.s2s.frames import (
     encode_frame,
     encode_terminal,
 )
+from penstock_codecs.s2s.limits import S2S_MAX_PAYLOAD
 
 __all__ = ["AppendClient", "AppendServer", "ReadClient", "ReadServer"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from penstock_codecs.http.events import Buffer, FramePieces
-from penstock_codecs.limits import S2S_MAX_FRAME_LENGTH
 from penstock_codecs.s2s.frames import FrameError, FrameReader, Terminal
+from penstock_codecs.s2s.limits import S2S_MAX_FRAME_LENGTH
 
 __all__ = ["WholeFrames", "split_at_terminal"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from penstock_codecs.codec import Codec, CodecPlugin, Role
-from penstock_codecs.limits import MIB, S3PLimits
+from penstock_codecs.limits import MIB
 from penstock_codecs.listing import Listing
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p.conversation import MAX_REPLY_BYTES, S3PClient, S3PServer
@@ -24,6 +24,7 @@ from penstock_codecs.s3p.events import (
     Reply,
     TrimRecords,
 )
+from penstock_codecs.s3p.limits import S3PLimits
 
 __all__ = [
     "MAX_REPLY_BYTES",

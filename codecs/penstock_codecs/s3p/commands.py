@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from penstock_codecs.codec import NEED_DATA, Pull
 from penstock_codecs.failures import printable
-from penstock_codecs.limits import S3PLimits
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p.events import FIRST_ID, AppendRecords, Command, Create, Delete, ReadRecords, TrimRecords
+from penstock_codecs.s3p.limits import S3PLimits
 from penstock_codecs.s3p.source import InputBuffer
 from penstock_codecs.s3p.values import parse_integer, parse_ms
 

@@ -18,11 +18,12 @@ from typing import Final, Generic, NoReturn, TypeVar
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
-from penstock_codecs.limits import MIB, S3PLimits
+from penstock_codecs.limits import MIB
 from penstock_codecs.s3p.commands import parse_commands
 from penstock_codecs.s3p.encoding import encode_command, encode_reply
 from penstock_codecs.s3p.errors import S3PFault
 from penstock_codecs.s3p.events import Command, ErrorReply, Reply, reply_type
+from penstock_codecs.s3p.limits import S3PLimits
 from penstock_codecs.s3p.replies import parse_replies
 from penstock_codecs.s3p.source import InputBuffer
 

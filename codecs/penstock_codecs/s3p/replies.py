@@ -9,9 +9,9 @@ from typing import Final, NoReturn
 
 from penstock_codecs.codec import NEED_DATA, Pull
 from penstock_codecs.failures import printable
-from penstock_codecs.limits import S3PLimits
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p.events import AppendedId, ErrorReply, Ok, Records, Reply
+from penstock_codecs.s3p.limits import S3PLimits
 from penstock_codecs.s3p.source import InputBuffer
 
 __all__ = ["MAX_ERROR_LINE", "parse_replies"]

@@ -11,8 +11,8 @@ import re
 from typing import Final
 
 from penstock_codecs.failures import FailureCode, printable
-from penstock_codecs.limits import S3P_MAX_HEADER_LINE
 from penstock_codecs.s3p.errors import S3PFault
+from penstock_codecs.s3p.limits import S3P_MAX_HEADER_LINE
 from penstock_codecs.waiting import WaitingBytes
 
 __all__ = ["InputBuffer"]

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from penstock_codecs.byte_events import join_events, split_events
 from penstock_codecs.codec import Codec, CodecPlugin, Role
-from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.listing import Listing
 from penstock_codecs.segment import draft, released
 from penstock_codecs.segment.appends import BlockAppended, append_messages
@@ -18,6 +17,7 @@ from penstock_codecs.segment.blocks import BlockData
 from penstock_codecs.segment.conversation import DEFAULT_LIMITS, SegmentClient, SegmentServer
 from penstock_codecs.segment.encoder import Fill
 from penstock_codecs.segment.layout import TYPE_TABLE, Dialect, Direction, SegmentMessage, encode
+from penstock_codecs.segment.limits import SegmentLimits
 from penstock_codecs.segment.lists import ChunkInfo, MergeAttributeUpdate, MergedSegment, TableEntry, TableKey
 from penstock_codecs.segment.scanning import NoEvent, ScannedRecords, take_records
 

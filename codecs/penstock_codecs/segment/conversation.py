@@ -9,7 +9,6 @@ from typing import Final
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
-from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment import draft
 from penstock_codecs.segment.appends import Violation
 from penstock_codecs.segment.decoder import (
@@ -23,6 +22,7 @@ from penstock_codecs.segment.draft_order import DraftRequests
 from penstock_codecs.segment.encoder import DraftRequestEncoder, OutgoingEvent, ReleasedRequestEncoder, ReplyEncoder
 from penstock_codecs.segment.frames import FrameFault, Frames
 from penstock_codecs.segment.layout import Dialect, Direction, SegmentMessage
+from penstock_codecs.segment.limits import SegmentLimits
 from penstock_codecs.segment.released import Hello
 from penstock_codecs.segment.released_order import ReleasedRequests
 

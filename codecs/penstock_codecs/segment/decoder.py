@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import NoReturn, Protocol
 
-from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment.appends import BlockAppended, Violation
 from penstock_codecs.segment.blocks import BlockData, Pieces, walk_block
 from penstock_codecs.segment.draft import BeginAppendBlock, EndAppendBlock, Partial, PartialKind
 from penstock_codecs.segment.draft_order import DraftRequests, DraftState
 from penstock_codecs.segment.frames import Frames, decode_message
 from penstock_codecs.segment.layout import HEADER_BYTES, Dialect, Direction, SegmentMessage
+from penstock_codecs.segment.limits import SegmentLimits
 from penstock_codecs.segment.partials import Reassembly
 from penstock_codecs.segment.released import AppendBlockEnd, Hello
 from penstock_codecs.segment.released_order import ReleasedRequests, block_appended, check_versions

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from penstock_codecs.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_NAME, SegmentLimits
 from penstock_codecs.segment import draft_order, released_order
 from penstock_codecs.segment.layout import TYPE_TABLE, Dialect, Direction, Field, SegmentMessage
+from penstock_codecs.segment.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_NAME, SegmentLimits
 
 __all__ = ["limits_table", "message_table", "order_table"]
 

@@ -12,10 +12,10 @@ from uuid import UUID
 from msgspec import Struct
 
 from penstock_codecs.byte_events import EVENT_HEADER_BYTES
-from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment.appends import Violation
 from penstock_codecs.segment.draft import BeginAppendBlock, EndAppendBlock, Event, SetupAppend
 from penstock_codecs.segment.layout import SegmentMessage
+from penstock_codecs.segment.limits import SegmentLimits
 
 __all__ = ["TRANSITIONS", "DraftKind", "DraftRequests", "DraftState"]
 

@@ -7,13 +7,13 @@ from typing import Final
 from msgspec import Struct
 
 from penstock_codecs.failures import LocalProtocolError
-from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
 from penstock_codecs.segment.appends import BlockAppended, Violation
 from penstock_codecs.segment.blocks import BlockData, whole_events
 from penstock_codecs.segment.draft import EndAppendBlock, Event, Partial, PartialKind
 from penstock_codecs.segment.draft_order import DraftRequests
 from penstock_codecs.segment.frames import FrameFault, decode_message
 from penstock_codecs.segment.layout import HEADER_BYTES, TYPE_TABLE, Dialect, Direction, SegmentMessage, encode
+from penstock_codecs.segment.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
 from penstock_codecs.segment.partials import Reassembly
 from penstock_codecs.segment.released import AppendBlockEnd, Hello
 from penstock_codecs.segment.released_order import ReleasedRequests, check_versions

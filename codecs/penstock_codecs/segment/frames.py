@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from penstock_codecs.failures import FailureCode
-from penstock_codecs.limits import SEGMENT_VERSIONS
 from penstock_codecs.segment.layout import (
     HEADER,
     HEADER_BYTES,
@@ -15,6 +14,7 @@ from penstock_codecs.segment.layout import (
     decode_body,
     message_class,
 )
+from penstock_codecs.segment.limits import SEGMENT_VERSIONS
 from penstock_codecs.segment.wire import MalformedValue
 from penstock_codecs.waiting import WaitingBytes
 

@@ -26,7 +26,7 @@ from zlib import crc32
 from msgspec import NODEFAULT, Struct
 
 from penstock_codecs.failures import LocalProtocolError
-from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
+from penstock_codecs.segment.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
 from penstock_codecs.segment.wire import FieldType, MalformedValue
 
 __all__ = [

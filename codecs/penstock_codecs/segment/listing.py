@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
 from penstock_codecs.listing import Line, Listing, Reading, Undecodable, size
 from penstock_codecs.segment.appends import Violation
 from penstock_codecs.segment.draft import BeginAppendBlock, Partial, PartialKind
@@ -22,6 +21,7 @@ from penstock_codecs.segment.layout import (
     show_value,
     spans,
 )
+from penstock_codecs.segment.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
 from penstock_codecs.segment.partials import Reassembly
 from penstock_codecs.segment.released import AppendBlock, Event, Hello, Padding, PartialEvent
 from penstock_codecs.segment.wire import MalformedValue

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from penstock_codecs.limits import SEGMENT_MAX_ITEMS
+from penstock_codecs.segment.limits import SEGMENT_MAX_ITEMS
 from penstock_codecs.segment.wire import (
     BOOL_WIRE,
     BYTES32_WIRE,

@@ -6,9 +6,9 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock_codecs.limits import SEGMENT_VERSIONS, SegmentLimits
 from penstock_codecs.segment.appends import BlockAppended, Violation, stored_pieces
 from penstock_codecs.segment.layout import SegmentMessage
+from penstock_codecs.segment.limits import SEGMENT_VERSIONS, SegmentLimits
 from penstock_codecs.segment.released import (
     AppendBlock,
     AppendBlockEnd,

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from penstock_codecs.limits import SEGMENT_MAX_NAME
+from penstock_codecs.segment.limits import SEGMENT_MAX_NAME
 
 __all__ = [
     "BOOL_WIRE",

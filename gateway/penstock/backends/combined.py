@@ -13,17 +13,17 @@ import trio
 from penstock.backends.background import background
 from penstock.backends.sequence_numbering import IndexedBack
 from penstock.core.back import AppendSession, Back, ReadSession
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock_codecs import table_operations
 from penstock_codecs.byte_operations import (
     AppendBytes,
     BytesRead,
+    ByteStreamInfo,
     GetAttribute,
-    GetSegmentInfo,
+    GetByteStreamInfo,
     Merge,
     ReadBytes,
     Seal,
-    SegmentInfo,
     Truncate,
     UpdateAttribute,
 )
@@ -40,7 +40,7 @@ _DIRECT: Final[frozenset[type[Operation[Any]]]] = frozenset(
     {
         AppendBytes,
         ReadBytes,
-        GetSegmentInfo,
+        GetByteStreamInfo,
         Seal,
         Truncate,
         Merge,
@@ -64,7 +64,7 @@ _MOST_REMEMBERED: Final = 10_000
 
 
 class BytesAndTables(Protocol):
-    """The server's own operations that `Combined` uses: `penstock.protocols.segment.back.direct.SegmentDirect`."""
+    """The server's own operations that `Combined` uses."""
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -109,14 +109,14 @@ class Combined(Back):
             raise
         if isinstance(operation, GetAttribute):
             self._expect_bytes(operation.stream)
-        if isinstance(result, SegmentInfo | BytesRead):
+        if isinstance(result, ByteStreamInfo | BytesRead):
             return cast(R, await self._told_apart(cast(Any, operation).stream, result))
         if isinstance(operation, Merge):
             for source in operation.sources:
                 await self._records.deleted(source)
         return result
 
-    async def _told_apart(self, stream: StreamRef, result: SegmentInfo | BytesRead) -> SegmentInfo | BytesRead:
+    async def _told_apart(self, stream: StreamRef, result: ByteStreamInfo | BytesRead) -> ByteStreamInfo | BytesRead:
         """Add the stream's incarnation to a result, so that it differs from earlier streams of the same name.
 
         Streams of the internal basin are left as they are: clients keep them for themselves, under a new name each

@@ -15,7 +15,7 @@ import msgspec
 from penstock.backends.logged_tables import LoggedTables
 from penstock.core.back import AppendSession, Back, ReadSession
 from penstock.core.clock import Clock, wall_clock
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.tables.struct_table import Conflict, Prefix, StructTable, VersionedValue
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef

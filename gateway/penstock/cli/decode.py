@@ -17,6 +17,9 @@ __all__ = ["decode_command"]
 _LISTINGS: Final[dict[str, Listing]] = {
     name: plugin.listing() for name, plugin in installed_codecs().items() if plugin.listing is not None
 }
+_DIALECTS_BY_PROTOCOL: Final = "; ".join(
+    f"{name}: {' or '.join(listing.dialects)}" for name, listing in _LISTINGS.items() if len(listing.dialects) > 1
+)
 _DIALECTS: Final = sorted({dialect for listing in _LISTINGS.values() for dialect in listing.dialects})
 _COMMENT: Final = re.compile(rb"#[^\n]*")
 _HEX: Final = re.compile(rb"[0-9a-fA-F\s]*")
@@ -36,7 +39,7 @@ _HEX: Final = re.compile(rb"[0-9a-fA-F\s]*")
     type=click.Choice(["auto", *_DIALECTS]),
     default="auto",
     show_default=True,
-    help="segment: released or draft; s2s: append or read.",
+    help=f"{_DIALECTS_BY_PROTOCOL}.",
 )
 @click.option(
     "--format",

@@ -59,7 +59,7 @@ class _CannotCompare(click.ClickException):
     "--limit", type=click.IntRange(0), default=20, show_default=True, help="Most differences to show per stream."
 )
 @click.option(
-    "--basin", default="penstock", show_default=True, help="Basin of S3P streams and scopes on a live server."
+    "--basin", default="penstock", show_default=True, help="Basin of streams on a live server whose names have none."
 )
 @click.option(
     "--token",
@@ -72,7 +72,7 @@ class _CannotCompare(click.ClickException):
 @json_option
 def diff_command(a: str, b: str, as_json: bool, **options: Any) -> None:
     """Compare the records of A with those of B. A is a recording (a file or directory); B is a recording or a live
-    server's URL, such as s2://127.0.0.1:8080/my-basin, s3p://, durable://, kafka://, segment:// or pravega://.
+    server's URL, such as s2://127.0.0.1:8080/my-basin; `penstock replay --help` lists the schemes.
 
     Records are compared by body and headers, in the order of their streams, across protocols. For streams with appends
     the appended records are compared, for others the delivered ones. Exits with 0 if all are equal, with 1 if any

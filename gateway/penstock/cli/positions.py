@@ -16,12 +16,12 @@ __all__ = ["positions_command"]
 @click.command("positions")
 @click.argument("stream", metavar="BASIN/STREAM")
 @management_options
-@click.option("--seq-num", help="The first record at or after this sequence number (S2).")
+@click.option("--seq-num", help="The first record at or after this sequence number.")
 @click.option("--timestamp", help="The first record stamped at or after this time, in ms.")
-@click.option("--record-id", metavar="MS-SEQ", help="The first record at or after this identifier (S3P).")
-@click.option("--offset", help="The first record that begins at or after this byte (segments).")
+@click.option("--record-id", metavar="MS-SEQ", help="The first record at or after this record id.")
+@click.option("--offset", help="The first record that begins at or after this byte.")
 @click.option("--tail-offset", help="The record at this distance before the tail, in records.")
-@click.option("--group", metavar="NAME", help="The record that this consumer group reads next (Kafka).")
+@click.option("--group", metavar="NAME", help="The record that this consumer group reads next.")
 @click.option("--listener", help="Use the routes of this listener.")
 @click.option("--identity", help="Use the routes of this identity.")
 @json_option

@@ -18,6 +18,7 @@ from penstock.core.errors import CannotStart
 from penstock.recorder.captures.opening import CaptureEvents, UnreadableCapture
 from penstock.tools.replay import AS_RECORDED, PATIENCE_SECONDS
 from penstock.tools.target import LOSS_WORDS
+from penstock.tools.target.url import schemes
 from penstock_analysis.capture import CaptureEvent
 
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ __all__ = ["replay_command"]
     "url",
     required=True,
     metavar="URL",
-    help="The server: s2://HOST:PORT[/BASIN], s3p://, durable://, kafka://, segment://, segment+draft://, "
-    "pravega:// (its controller), each also with +tls; http:// and https:// mean S2.",
+    help=f"The server: SCHEME://HOST:PORT[/BASIN]. SCHEME is {schemes()}, and may end in +tls.",
 )
 @click.option(
     "--token",
@@ -106,7 +106,7 @@ __all__ = ["replay_command"]
     default="penstock",
     show_default=True,
     metavar="BASIN",
-    help="Basin for recorded S3P and segment clients that name none.",
+    help="Basin for recorded clients that name none.",
 )
 @click.option("--loss", type=click.Choice(LOSS_WORDS), help="Treatment of records that the server cannot store.")
 @click.option(

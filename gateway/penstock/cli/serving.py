@@ -84,7 +84,7 @@ def serve_command(path: Path | None, management_token: str | None, **flags: Any)
 def check_command(path: Path | None, as_json: bool) -> None:
     """Validate a configuration and describe what it would run.
 
-    The basin of a Kafka listener must be in [[store.basins]] or in the store, since Kafka's clients cannot create it.
+    A listener's basin that its clients cannot create must be in [[store.basins]] or in the store.
     """
     import sqlite3
 

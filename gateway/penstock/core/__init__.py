@@ -7,6 +7,6 @@ session whose frames are forwarded unread. `native` is the interface of a server
 `penstock.backends` adds those.
 
 The client's identity travels in context variables (`identity.CLIENT`), not in arguments: the code between a front and a
-back need not know it, and trio gives every child task its parent's context. `names` and `segment_names` map each
-protocol's stream names to `StreamRef` and back, one to one.
+back need not know it, and trio gives every child task its parent's context. Each protocol maps its stream names to
+`StreamRef` and back, one to one; `internal_names` are those that no client lists.
 """

@@ -16,8 +16,7 @@ class Delivery(Enum):
     """
 
     EXACTLY_ONCE = "exactly-once"
-    """Ask the server for its position before sending again: S2 by appending with match_seq_num and reading back,
-    segment stores by AppendSetup. S3P cannot do this."""
+    """Ask the server for its position before sending again, if its protocol can tell."""
     AT_LEAST_ONCE = "at-least-once"
     """Send again; the records may then be in the stream twice, next to each other or with others between."""
     REFUSE = "refuse"

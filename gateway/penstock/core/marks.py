@@ -16,8 +16,8 @@ __all__ = ["START", "Mark"]
 class Mark(NamedTuple):
     """The position of one record. For the end of a stream: the lowest position that the next record can have.
 
-    `seq_num`: the number of records before it since the beginning. `timestamp` in ms and `place`: the halves of its S3P
-    identifier; at the end of a stream the smallest identifier that is larger than the last record's. `offset`: the
+    `seq_num`: the number of records before it since the beginning. `timestamp` in ms and `place`: the halves of its
+    record id; at the end of a stream the smallest id that is larger than the last record's. `offset`: the
     first of its bytes, or a position that its native server counts otherwise.
     """
 
@@ -28,7 +28,7 @@ class Mark(NamedTuple):
 
     @property
     def record_id(self) -> RecordId:
-        """The S3P identifier."""
+        """The record id."""
         return RecordId(self.timestamp, self.place)
 
 

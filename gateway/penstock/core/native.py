@@ -1,4 +1,4 @@
-"""The interface of a server without sequence numbers: S3P and segment stores, each in its own terms.
+"""The interface of a server without sequence numbers, in its own terms.
 
 `penstock.backends.sequence_numbering.IndexedBack` makes a whole `Back` of a native one, with a position index beside
 it: it numbers the records. A native knows nothing of sequence numbers; it gets positions in the terms of all protocols
@@ -23,7 +23,7 @@ __all__ = ["Bounds", "Native", "NativeAck", "NativeAppendSession", "Scanned"]
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """The ends of a stream as far as its server reports them: offsets as in `Scanned`, None if it has none (S3P).
+    """The ends of a stream as far as its server reports them: offsets as in `Scanned`, None if it has none.
 
     `first_offset`: the first byte that is kept; it may lie inside an event. `sealed`: nothing will ever be appended.
     """
@@ -36,13 +36,13 @@ class Bounds(msgspec.Struct, frozen=True):
 class Scanned(msgspec.Struct, frozen=True):
     """Consecutive records, maybe none, beginning with the first one at or after the requested mark.
 
-    `timestamps` and `places`: the halves of the records' S3P identifiers; None if the protocol has no timestamps,
+    `timestamps` and `places`: the halves of the records' ids; None if the protocol has no timestamps,
     and then the index stamps them. `offsets`: where each record begins, in bytes or in the native's own units, and
     then the end of the last (one more than there are records); None if the protocol has no offsets. Bodies and
     headers are unwrapped from envelopes if the back's policy says so. `at_tail`: no more records exist at the
     moment. `few`: far fewer than requested, so the tail must be near; for protocols that do not report it. `end`:
     there will never be more (sealed). `inner`: indexes of records that no scan can begin at: all pieces but the
-    first of something larger (a segment's event); an index marks none of them. All pieces are in one `Scanned`,
+    first of something larger (an event); an index marks none of them. All pieces are in one `Scanned`,
     whatever its bounds.
     """
 
@@ -60,10 +60,9 @@ class Scanned(msgspec.Struct, frozen=True):
 class NativeAck(msgspec.Struct, frozen=True):
     """The acknowledgement of one durable append of `count` records.
 
-    `last`: the S3P identifier of its last record, as (ms, seq); the other records have the identifiers directly before
-    it. `end_offset` and `length`: the end and the number of its bytes. Each is None if the protocol has no such thing.
-    `parts`: the appends that it was split into, if records of others may lie between; then only they give the positions
-    of its records.
+    `last`: the id of its last record, as (ms, seq); the other records have the ids directly before it. `end_offset` and
+    `length`: the end and the number of its bytes. Each is None if the protocol has no such thing. `parts`: the appends
+    that it was split into, if records of others may lie between; then only they give the positions of its records.
     """
 
     count: int
@@ -117,8 +116,7 @@ class Native(ABC):
     @abstractmethod
     async def scan(self, stream: StreamRef, start: Mark, *, max_records: int, max_bytes: int, wait: float) -> Scanned:
         """Return records from `start` on, about `max_bytes` at most (one record always fits); if there are none, wait
-        up to `wait` seconds for the first. Raises OFFSET_TRUNCATED (details: offset) if `start` has been truncated
-        (segments)."""
+        up to `wait` seconds for the first. Raises OFFSET_TRUNCATED (details: offset) if `start` has been truncated."""
 
     @abstractmethod
     def append_session(self, stream: StreamRef) -> AbstractAsyncContextManager[NativeAppendSession]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
-from penstock_codecs.byte_operations import AppendAs, GetAttribute, GetSegmentInfo, Merge, ReadBytes, UpdateAttribute
+from penstock_codecs.byte_operations import AppendAs, GetAttribute, GetByteStreamInfo, Merge, ReadBytes, UpdateAttribute
 from penstock_codecs.operations import Append, CheckTail, GetStreamConfig, Locate
 from penstock_codecs.table_operations import (
     CreateTable,
@@ -48,7 +48,7 @@ MANAGE: Final = frozenset({Permission.MANAGE})
 
 NEEDS: Final[Mapping[type, frozenset[Permission]]] = {
     CheckTail: ANY_PERMISSION,
-    GetSegmentInfo: ANY_PERMISSION,
+    GetByteStreamInfo: ANY_PERMISSION,
     GetStreamConfig: ANY_PERMISSION,
     Locate: READ,
     ReadBytes: READ,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB, SEGMENT_MAX_NAME, SEGMENT_MAX_TABLE_KEY, SEGMENT_MAX_TABLE_VALUE
+from penstock_codecs.limits import MAX_TABLE_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLE_VALUE_BYTES, MIB
 from penstock_codecs.table_operations import (
     ANY_VERSION,
     NOT_EXISTS,
@@ -50,10 +50,10 @@ def check_creation(operation: CreateTable) -> None:
         size = len(operation.table.encode())
     except UnicodeEncodeError:
         size = 0
-    if not 1 <= size <= SEGMENT_MAX_NAME:
-        raise fail(FailureCode.INVALID, f"a table's name must be 1 to {SEGMENT_MAX_NAME} bytes of UTF-8")
-    if not 0 <= operation.key_length <= SEGMENT_MAX_TABLE_KEY:
-        raise fail(FailureCode.INVALID, f"the length of a table's keys must be 0 to {SEGMENT_MAX_TABLE_KEY} bytes")
+    if not 1 <= size <= MAX_TABLE_NAME_BYTES:
+        raise fail(FailureCode.INVALID, f"a table's name must be 1 to {MAX_TABLE_NAME_BYTES} bytes of UTF-8")
+    if not 0 <= operation.key_length <= MAX_TABLE_KEY_BYTES:
+        raise fail(FailureCode.INVALID, f"the length of a table's keys must be 0 to {MAX_TABLE_KEY_BYTES} bytes")
 
 
 def check_empty(table: str, entries: int) -> None:
@@ -66,8 +66,8 @@ def check_sizes(operation: UpdateTable) -> None:
     """Check the sizes of keys and values."""
     for key, value, _ in operation.items:
         for what, size, most in (
-            ("key", len(key), SEGMENT_MAX_TABLE_KEY),
-            ("value", len(value), SEGMENT_MAX_TABLE_VALUE),
+            ("key", len(key), MAX_TABLE_KEY_BYTES),
+            ("value", len(value), MAX_TABLE_VALUE_BYTES),
         ):
             if size > most:
                 raise fail(FailureCode.LIMIT_EXCEEDED, f"the {what} has {size} bytes, at most {most} are allowed")

@@ -18,7 +18,7 @@ class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     port: int
     protocol: str = ""
-    """The server's protocol: `s2`, `s3p`, `segment` or `controller`."""
+    """The name of the server's protocol, in metrics and recordings."""
     path: str = ""
     """The path under which the server has streams; "" if its protocol has none."""
     tls: ClientTls | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.core.back import Back
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.net.upstream import Watch, unwatched
 from penstock_codecs.byte_layout import Layout
 

@@ -13,7 +13,7 @@ from penstock.backends.turns import StreamTurns
 from penstock.core.address import Address
 from penstock.core.back import Back, SwappableBack
 from penstock.core.identity import NO_IDENTITIES, Identities
-from penstock.core.segment_names import SegmentNames
+from penstock.core.internal_names import InternalNames
 from penstock.net.http.front_server import HttpFront, HttpServer
 from penstock.net.http.serving import HttpSettings
 from penstock.net.limits.refusals import Refuse, close_at_once
@@ -57,8 +57,9 @@ class ListenerContext(msgspec.Struct, kw_only=True):
     drain_seconds: float = 0.0
     bound: dict[str, Sequence[Address]] = msgspec.field(default_factory=dict)
 
-    def back(self, label: str, names: SegmentNames | None = None, *, tokens: bool = False) -> SwappableBack:
-        """Return the router's view for a listener. `tokens`: its clients may have access tokens, which bound it."""
+    def back(self, label: str, names: InternalNames | None = None, *, tokens: bool = False) -> SwappableBack:
+        """Return the router's view for a listener. `names`: see `Router.for_listener`. `tokens`: its clients may have
+        access tokens, which bound it."""
         view = self.router.for_listener(label, names)
         return SwappableBack(view if self.access is None or not tokens else GuardedBack(view, self.access.vigil))
 

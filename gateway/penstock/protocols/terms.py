@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.back import Back
-from penstock.core.segment_names import SegmentNames
+from penstock.core.internal_names import InternalNames
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.names import validate_basin_name, validate_stream_name
@@ -18,10 +18,10 @@ __all__ = ["Terms"]
 class Terms:
     """The terms of one listener's clients. This base class is for clients that name streams as BASIN/STREAM.
 
-    `internal_names`: the naming of streams that clients keep beside their own, as the router needs it.
+    `internal_names`: their names of internal streams, None if they have none.
     """
 
-    internal_names: SegmentNames | None = None
+    internal_names: InternalNames | None = None
     reads_bytes = False
     """True if its clients read from byte offsets."""
     has_groups = False

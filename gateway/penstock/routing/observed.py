@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 
 from penstock.core.back import AppendSession, Back, BackWrapper, ReadSession
 from penstock.core.identity import CLIENT
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
+from penstock.core.internal_names import INTERNAL_BASIN, InternalNames
 from penstock.observe.metrics.metered import metered_appends, metered_operation, metered_reads
 from penstock.observe.metrics.meters import meter
 from penstock.observe.taps.tap import note_use
-from penstock.routing.internal import owner_of
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Operation, Read
 from penstock_codecs.streams import StreamConfig
@@ -23,9 +22,10 @@ R = TypeVar("R")
 
 
 class ObservedBack(BackWrapper):
-    """A `Back` for one listener's clients that hands everything on unchanged. `names`: their naming of segments."""
+    """A `Back` for one listener's clients that hands everything on unchanged. `names`: their names of internal
+    streams, None if they have none."""
 
-    def __init__(self, inner: Back, names: SegmentNames, called: str = "") -> None:
+    def __init__(self, inner: Back, names: InternalNames | None, called: str = "") -> None:
         """`called`: the back's name in metrics."""
         super().__init__(inner)
         self._names = names
@@ -60,7 +60,7 @@ class ObservedBack(BackWrapper):
             note_use("", stream, CLIENT.get().identity)
 
     def _note_owner(self, name: str) -> None:
-        """Record the use of an internal segment or table as a use of the stream that it belongs to."""
-        owned = owner_of(name, self._names)
-        if owned is not None:
-            note_use("", owned[1], CLIENT.get().identity)
+        """Record the use of an internal stream or table as a use of the stream that it belongs to."""
+        owner = None if self._names is None else self._names.owner_of(name)
+        if owner is not None:
+            note_use("", owner, CLIENT.get().identity)

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from penstock.core.identity import Client
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.core.permissions import ANY_PERMISSION, Permission, has_trim
-from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.observe.metrics.meters import Meter, meter
 from penstock.routing.rewriting import Rewriting
 from penstock.routing.target import TargetHolder
@@ -62,7 +62,7 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def creates(self) -> bool:
-        """True if clients may create the stream (`create_streams`). They may always create internal segments, which are
+        """True if clients may create the stream (`create_streams`). They may always create internal streams, which are
         part of using a stream."""
         if self.asked.basin == INTERNAL_BASIN:
             return True

@@ -15,20 +15,19 @@ from msgspec.structs import replace
 
 from penstock.core.back import AppendSession, Back, Destination, ReadSession
 from penstock.core.identity import CLIENT, Client
+from penstock.core.internal_names import GATEWAY_TABLES, INTERNAL_BASIN, InternalNames
 from penstock.core.passthrough import Passthrough
 from penstock.core.permissions import APPEND, MANAGE, Permission, needs_of
-from penstock.core.segment_names import INTERNAL_BASIN, INTERNAL_TABLES, SegmentNames
 from penstock.observe.context import ROUTE
 from penstock.observe.metrics.metered import metered_appends, metered_operation, metered_reads
 from penstock.observe.metrics.meters import meter
 from penstock.observe.taps.tap import note_use
-from penstock.routing.internal import owner_of, renamed
 from penstock.routing.listing import BackListing, merged_page
 from penstock.routing.observed import ObservedBack
 from penstock.routing.route import Decision, Route
 from penstock.routing.sessions import RoutedPassthrough, append_session, in_clients_words, read_session
 from penstock.routing.target import Target, TargetHolder
-from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, Merge, ReadBytes
+from penstock_codecs.byte_operations import GetAttribute, GetByteStreamInfo, Merge, ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -65,7 +64,7 @@ _FOR_ALL_STREAMS: Final = (DeleteBasin, ReconfigureBasin)
 R = TypeVar("R")
 _READING: Final[frozenset[type]] = frozenset(
     {
-        *(CheckTail, GetAttribute, GetSegmentInfo, GetStreamConfig, Locate, ReadBytes),
+        *(CheckTail, GetAttribute, GetByteStreamInfo, GetStreamConfig, Locate, ReadBytes),
         *(GetTableInfo, ListTable, ReadTable, ReadTableDelta),
     }
 )
@@ -242,7 +241,7 @@ async def list_streams(view: View, operation: ListStreams) -> Page[StreamInfo]:
 
 
 def _internal(view: View, operation: ListStreams) -> BackListing[StreamInfo]:
-    """Return the listing of the internal segments in the embedded store that the client may use."""
+    """Return the listing of the internal streams in the embedded store that the client may use."""
 
     async def fetch(start_after: str, limit: int) -> Page[StreamInfo]:
         return await view.embedded.target.back.perform(replace(operation, start_after=start_after, limit=limit))
@@ -428,11 +427,12 @@ class Router:
         self.targets = targets or {EMBEDDED: self.embedded.target}
         self.mirrored = mirrored or {}
 
-    def for_listener(self, label: str, names: SegmentNames | None = None) -> Back:
-        """Return the back for the front of a listener (`s2`, `s2.public`). `names`: its clients' naming of segments."""
+    def for_listener(self, label: str, names: InternalNames | None = None) -> Back:
+        """Return the back for the front of a listener (`s2`, `s2.public`). `names`: its clients' names of internal
+        streams, None if they have none."""
         if not self.routes:
-            return ObservedBack(self.embedded.target.back, names or SegmentNames(), EMBEDDED)
-        return View(self, label, names or SegmentNames())
+            return ObservedBack(self.embedded.target.back, names, EMBEDDED)
+        return View(self, label, names)
 
     def route(self, name: str) -> Route | None:
         """Return the route with this name, or None."""
@@ -442,7 +442,7 @@ class Router:
 class View(Back):
     """The `Back` that a router presents to the clients of one listener."""
 
-    def __init__(self, router: Router, label: str, names: SegmentNames) -> None:
+    def __init__(self, router: Router, label: str, names: InternalNames | None) -> None:
         self.label = label
         self.names = names
         self.embedded = router.embedded
@@ -570,27 +570,26 @@ class View(Back):
         """Return the target of a table, and its name there. No front asks for the gateway's own tables.
 
         Raises as `decide` does, and PERMISSION_DENIED if the client has none of the permissions in `needs`."""
-        if name.startswith(INTERNAL_TABLES):
+        if name.startswith(GATEWAY_TABLES):
             return self.embedded, name
         decision = self._internal(StreamRef(INTERNAL_BASIN, name))
         decision.check(needs)
         return decision.holder, decision.there.stream
 
     def _internal(self, internal_stream: StreamRef) -> Decision:
-        """Route an internal segment or table by the stream that it belongs to: its route and permissions apply, and the
-        segment is on its target, or in the embedded store if that target does not support internal segments."""
-        owned = owner_of(internal_stream.stream, self.names)
-        if owned is None:
-            reason = (
-                f"no route of listener {self.label} takes {internal_stream.stream!r:.80}, which is not a segment's name"
-            )
+        """Route an internal stream or table by the stream that it belongs to: its route and permissions apply, and the
+        internal one is on its target, or in the embedded store if that target has no tables."""
+        name, names = internal_stream.stream, self.names
+        owner = None if names is None else names.owner_of(name)
+        if names is None or owner is None:
+            reason = f"no route of listener {self.label} takes {name!r:.80}, which belongs to no stream"
             raise fail(FailureCode.STREAM_NOT_FOUND, reason)
         client = CLIENT.get()
-        decision = self._public(owned[1], client)
+        decision = self._public(owner, client)
         _note(decision, client)
         target = decision.holder.target
         able = Capability.TABLES in target.capabilities
-        target_name = renamed(owned[0], decision.there, target.names or self.names) if able else None
+        target_name = (target.names or names).name_beside(decision.there, name) if able else None
         if target_name is None:
             return Decision(decision.route, self.embedded, internal_stream, internal_stream)
         return Decision(decision.route, decision.holder, internal_stream, StreamRef(INTERNAL_BASIN, target_name))

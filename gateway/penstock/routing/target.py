@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from penstock.core.back import Back
-from penstock.core.segment_names import SegmentNames
+from penstock.core.internal_names import InternalNames
 from penstock.net.breaker import Breaker
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.operations import Capability
@@ -23,14 +23,14 @@ HELD_SECONDS: Final = 30.0
 
 class Target(msgspec.Struct, frozen=True):
     """A complete back, with operations on both records and bytes. `name` and `kind`: as configured. `delivery`: the
-    guarantee after lost acknowledgements, as configured. `names`: the naming of a segment store's segments, None for
-    other kinds. `breaker`: the circuit breaker of the server's connections, if there is one server."""
+    guarantee after lost acknowledgements, as configured. `names`: the server's names of internal streams, None
+    if it has none. `breaker`: the circuit breaker of the server's connections, if there is one server."""
 
     name: str
     kind: str
     back: Back
     delivery: str = "exactly-once"
-    names: SegmentNames | None = None
+    names: InternalNames | None = None
     breaker: Breaker | None = None
 
     @property

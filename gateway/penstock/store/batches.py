@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from penstock_codecs.byte_layout import BYTES, Layout, bodies_of, starts_of, to_bytes
 from penstock_codecs.codec import RecordEncoding, installed_encoding
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import KIB, MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import KIB, MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MIB
 from penstock_codecs.model import (
     Columns,
     Headers,
@@ -64,7 +64,7 @@ class BatchRow(NamedTuple):
     """The stored row of one append, except for its place in the stream's bytes, which is a `ByteSpan`.
 
     The payload is the bytes themselves if the layout `is_exact` (then all records have one timestamp), else the
-    records in `encoding`: S2's, the form that most of its readers want, or that of a codec, in which they came.
+    records in `encoding`: the waist's, the form that most readers want, or that of a codec, in which they came.
     """
 
     last_seq: int
@@ -133,7 +133,7 @@ def is_large(records: int, metered: int, layout: int) -> bool:
 def batches_within(row: BatchRow, start: int = 0) -> Iterator[RecordBatch]:
     """Yield the records of a row from index `start` on: a large row in batches of at most 1,000, others as a whole.
 
-    Of a large one in S2's encoding, only the last batch is in memory.
+    Of a large one in the waist's encoding, only the last batch is in memory.
     """
     if not is_large(row.records, row.metered, row.layout):
         yield batch_of_rows([row]).part(start, row.records)
@@ -154,11 +154,11 @@ def _cut(row: BatchRow) -> Iterator[Columns]:
     """Yield the records of a row, at most 1,000 at once."""
     if row.encoding != RECORDS:
         columns = decode_stored(row.payload, row.first_id, row.encoding)
-        for start, stop, _ in parts_within(columns.bodies, columns.headers, S2_MAX_BATCH_RECORDS, S2_MAX_BATCH_BYTES):
+        for start, stop, _ in parts_within(columns.bodies, columns.headers, MAX_BATCH_RECORDS, MAX_BATCH_BYTES):
             yield columns.part(start, stop)
         return
     try:
-        for payload in cut_records(row.payload, S2_MAX_BATCH_RECORDS):
+        for payload in cut_records(row.payload, MAX_BATCH_RECORDS):
             yield decode_records(payload)
     except OperationFailed as error:
         raise broken(error.failure.message) from error

@@ -1,4 +1,4 @@
-"""Byte reads and segment information: bytes come from memory at the tail, else from the file.
+"""Byte reads and the state of streams as bytes: bytes come from memory at the tail, else from the file.
 
 `read_rows` seeks the first row in the file and reads on row by row; rows are rendered as bytes in the thread that reads
 them.
@@ -25,7 +25,7 @@ from penstock.store.schema import ReaderConnection
 from penstock.store.seeking import first_reaching
 from penstock.store.u64 import from_sql, to_sql
 from penstock_codecs.byte_layout import Layout
-from penstock_codecs.byte_operations import BytesRead, GetSegmentInfo, ReadBytes, SegmentInfo
+from penstock_codecs.byte_operations import BytesRead, ByteStreamInfo, GetByteStreamInfo, ReadBytes
 from penstock_codecs.byte_rendering import RefusedRecord, Rendered, RenderedSlice, render, render_slice
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB, MIB
@@ -200,13 +200,13 @@ class ByteReads:
         self._reads = reads
         self._remainders = Remainders(REMAINDER_BYTES)
 
-    async def info(self, operation: GetSegmentInfo) -> SegmentInfo:
-        """Carry out `GetSegmentInfo`."""
+    async def info(self, operation: GetByteStreamInfo) -> ByteStreamInfo:
+        """Carry out `GetByteStreamInfo`."""
         stream = await self._reads.find_stream(operation.stream, create_if_missing=False)
         with stream.held():
             start = await first_offset(self._reads.reader, stream)
         head = stream.durable
-        return SegmentInfo(start, head.next_offset, head.sealed, head.last_modified, stream.incarnation)
+        return ByteStreamInfo(start, head.next_offset, head.sealed, head.last_modified, stream.incarnation)
 
     async def read(self, operation: ReadBytes) -> BytesRead:
         """Carry out `ReadBytes`; the result has at most `MOST_BYTES`."""

@@ -27,10 +27,10 @@ class BasinHead(NamedTuple):
 class StreamHead(NamedTuple):
     """The state of a stream. `config` is resolved: no field is None. `alive`: whether it exists.
 
-    For segment clients: `next_offset` is the length in bytes, `truncated_at` the first byte to keep that such a client
-    named; `trim_point` may keep even less. `last_modified` is the time in ms of the last append, seal or truncation, or
-    of the creation. A sealed stream is never appended to again. `cipher`, of records at rest, never changes.
-    `key_check`: the check value of the key of these records; None before the first append that sets it.
+    As bytes: `next_offset` is the length, `truncated_at` the first byte to keep that a client of bytes named;
+    `trim_point` may keep even less. `last_modified` is the time in ms of the last append, seal or truncation, or of the
+    creation. A sealed stream is never appended to again. `cipher`, of records at rest, never changes. `key_check`: the
+    check value of the key of these records; None before the first append that sets it.
     """
 
     config: StreamConfig
@@ -120,7 +120,7 @@ class StoredStream(Entity[StreamHead]):
 
     @property
     def incarnation(self) -> str:
-        """The value of `SegmentInfo.incarnation`. The id alone may be used again after a restart."""
+        """The value of `ByteStreamInfo.incarnation`. The id alone may be used again after a restart."""
         return f"{self.creation.created_at}-{self.id}"
 
     @property

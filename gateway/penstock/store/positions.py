@@ -1,4 +1,4 @@
-"""Positions in the terms of all protocols: sequence number, timestamp, S3P identifier, byte offset.
+"""Positions in the terms of all protocols: sequence number, timestamp, record id, byte offset.
 
 All four increase together along a stream, so each finds the row (`seeking`), and a bisection in the row the record.
 """

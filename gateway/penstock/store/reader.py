@@ -24,7 +24,7 @@ from penstock.store.schema import ReaderConnection, connect_reader
 from penstock.store.u64 import from_sql, to_sql
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MIB
 from penstock_codecs.model import JoinedBatch, RecordBatch, RecordId
 from penstock_codecs.record_encoding import RECORDS
 
@@ -164,11 +164,11 @@ def read_batches(
     The last batch ends before a row that cannot be read. Raises OperationFailed(DAMAGED or STORAGE) if the first row is
     one.
     """
-    limit = max(min(max_records, most * S2_MAX_BATCH_RECORDS), 1)
+    limit = max(min(max_records, most * MAX_BATCH_RECORDS), 1)
     rows = db.execute(_ROWS, (stream, to_sql(span.start), limit))
     batches: list[RecordBatch] = []
     records = size = 0
-    most_records, most_bytes = min(max_records, S2_MAX_BATCH_RECORDS), min(max_bytes, S2_MAX_BATCH_BYTES)
+    most_records, most_bytes = min(max_records, MAX_BATCH_RECORDS), min(max_bytes, MAX_BATCH_BYTES)
     for joined, count, metered in _joined_rows(rows, span, most_records, most_bytes):
         if len(joined) == 1 and is_large(count, metered, joined[0][_LAYOUT]):
             if not batches:  # else it begins the next read

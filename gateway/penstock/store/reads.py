@@ -20,7 +20,7 @@ from penstock.store.registry import unknown_stream
 from penstock.store.tail_cache import memory_of
 from penstock.store.usage import Usage
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MIB
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition, StreamRef
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
 from penstock_codecs.streams import StreamConfig
@@ -275,7 +275,7 @@ class StoreReadSession(ReadSession):
         self._bounds = _Bounds(
             U64_MAX if read.count is None else read.count, U64_MAX if read.max_bytes is None else read.max_bytes
         )
-        self._pages = read.paged or (read.count is not None and read.count <= S2_MAX_BATCH_RECORDS)
+        self._pages = read.paged or (read.count is not None and read.count <= MAX_BATCH_RECORDS)
         self._until = read.until
         self._waits = read.wait is None or read.wait > 0 if not read.bounded else bool(read.wait)
         self._deadline: float | None = None
@@ -389,7 +389,7 @@ class StoreReadSession(ReadSession):
         """Return what the reader gets of a batch at once, and go on behind it; None if it lies beyond a bound."""
         batch = whole
         if self._cipher is not None:
-            batch = self._cipher.opened(whole.part(0, min(whole.count, self._bounds.count, S2_MAX_BATCH_RECORDS)))
+            batch = self._cipher.opened(whole.part(0, min(whole.count, self._bounds.count, MAX_BATCH_RECORDS)))
         limited = batch if batch.wire is not None and batch.wire.encoding == self._read.encoding else _limited(batch)
         delivered = self._bounds.cut(limited)
         if delivered is None or delivered.count < limited.count:
@@ -505,6 +505,6 @@ class StoreReadSession(ReadSession):
 
 def _limited(batch: RecordBatch) -> RecordBatch:
     """Return the part of a batch that a reader of any protocol accepts at once; at least one record."""
-    if batch.count <= S2_MAX_BATCH_RECORDS and batch.metered <= S2_MAX_BATCH_BYTES:
+    if batch.count <= MAX_BATCH_RECORDS and batch.metered <= MAX_BATCH_BYTES:
         return batch
-    return batch.part(0, max(min(S2_MAX_BATCH_RECORDS, batch.fitting(S2_MAX_BATCH_BYTES)), 1))
+    return batch.part(0, max(min(MAX_BATCH_RECORDS, batch.fitting(MAX_BATCH_BYTES)), 1))

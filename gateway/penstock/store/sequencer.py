@@ -20,7 +20,7 @@ from penstock_codecs.byte_operations import AppendBytes, WriterPosition
 from penstock_codecs.commands import Fence, TrimTo, parse_command
 from penstock_codecs.envelope import ENVELOPE_MARK
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
 from penstock_codecs.model import (
     U64_MAX,
     BatchPart,
@@ -79,9 +79,9 @@ def parts_of(append: Append) -> Sequence[BatchPart]:
     Metered sizes are those of plain records, so an append that will be encrypted is cut before.
     """
     count = len(append.bodies)
-    if count <= S2_MAX_BATCH_RECORDS and append.metered <= S2_MAX_BATCH_BYTES:
+    if count <= MAX_BATCH_RECORDS and append.metered <= MAX_BATCH_BYTES:
         return (BatchPart(0, count, append.metered),)
-    return tuple(parts_within(append.bodies, append.headers, S2_MAX_BATCH_RECORDS, S2_MAX_BATCH_BYTES))
+    return tuple(parts_within(append.bodies, append.headers, MAX_BATCH_RECORDS, MAX_BATCH_BYTES))
 
 
 def validate(append: Append) -> Commands:
@@ -113,7 +113,7 @@ def sequence(
 ) -> Sequenced:
     """Decide an append on top of `head`; `config` is resolved, `arrived_at` in ms.
 
-    `envelopes`: the records that segment clients see in an envelope. `parts`: of the plain append, if this one is
+    `envelopes`: the records that are in an envelope as bytes. `parts`: of the plain append, if this one is
     encrypted. Raises OperationFailed, checked in this order: STREAM_SEALED, FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH,
     INVALID or NON_MONOTONIC_TIMESTAMP (timestamps), INVALID (no sequence numbers are left).
     """

@@ -29,7 +29,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     cached_streams: int = 10_000
     """Most idle streams whose heads stay in memory, about 1 KiB each; those of streams in use always do."""
     envelopes: Layout = Layout.PLAIN
-    """Bits ENVELOPE_* for the records of other protocols' clients that segment clients see in an envelope."""
+    """Bits ENVELOPE_* for the records that are in an envelope as bytes."""
     reader_threads: int = READER_THREADS
     """Most catch-up reads that use the disk at once."""
     read_ahead_batches: int = 64

@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.store.batches import ByteSpan, all_have_bytes, index_of, join, located, seq_num_at
 from penstock_codecs.byte_rendering import Rendered, rendered
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
 
@@ -193,7 +193,7 @@ class TailCache:
             batch = cached.batch
             count += batch.count
             metered += batch.metered
-            if count > S2_MAX_BATCH_RECORDS or metered > S2_MAX_BATCH_BYTES or _encoding(batch) != _encoding(first):
+            if count > MAX_BATCH_RECORDS or metered > MAX_BATCH_BYTES or _encoding(batch) != _encoding(first):
                 break
             some.append(batch)
         return join(some, tail)

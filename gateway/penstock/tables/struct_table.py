@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from penstock.core.back import Back
-from penstock.core.segment_names import INTERNAL_TABLES
+from penstock.core.internal_names import GATEWAY_TABLES
 from penstock.tables.byte_table import ByteTable
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
@@ -59,7 +59,7 @@ class StructTable:
     """A table which no client can use. `owner`: the part of the gateway that it belongs to, its name behind the `#`."""
 
     def __init__(self, back: Back, owner: str) -> None:
-        self._table = ByteTable(back, f"{INTERNAL_TABLES}{owner}")
+        self._table = ByteTable(back, f"{GATEWAY_TABLES}{owner}")
 
     async def get(self, key: Key[T]) -> VersionedValue[T] | None:
         """Return the entry of the key, or None if it does not exist."""

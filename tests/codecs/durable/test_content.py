@@ -18,7 +18,7 @@ from penstock_codecs.durable import (
     content_of,
 )
 from penstock_codecs.durable.messages import MAX_MESSAGE_BYTES
-from penstock_codecs.durable.records import MAX_RECORD_BYTES
+from penstock_codecs.durable.records import MAX_ENCODED_RECORD_BYTES
 from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.model import Header, Headers
 from penstock_codecs.record_bytes import varint
@@ -189,7 +189,7 @@ def test_a_message_that_never_ends_is_not_held() -> None:
     ("content", "why"),
     [
         (b"event: data", "byte 0x65"),
-        (b"\x0a" + varint(MAX_RECORD_BYTES + 1), "a record of more than"),
+        (b"\x0a" + varint(MAX_ENCODED_RECORD_BYTES + 1), "a record of more than"),
         (b"\x0a\xff\xff\xff\xff\x01", "a record of more than"),
         (b"\x0a\x02\x1a\x05", "not records"),
     ],

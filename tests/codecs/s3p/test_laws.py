@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from penstock_codecs import conformance
 from penstock_codecs.codec import NEED_DATA, Codec, Role, installed_codecs
-from penstock_codecs.limits import S3PLimits
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p import (
     PLUGIN,
@@ -33,6 +32,7 @@ from penstock_codecs.s3p import (
     encode_command,
     encode_reply,
 )
+from penstock_codecs.s3p.limits import S3PLimits
 
 U64 = st.integers(0, 2**64 - 1) | st.integers(0, 3)
 IDS = st.builds(RecordId, U64, U64)

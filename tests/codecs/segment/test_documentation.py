@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock_codecs.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_NAME, SegmentLimits
 from penstock_codecs.segment import Dialect
 from penstock_codecs.segment.documentation import limits_table, message_table, order_table
+from penstock_codecs.segment.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_NAME, SegmentLimits
 
 PAGE = (Path(__file__).parents[3] / "docs/protocols/segment.md").read_text()
 

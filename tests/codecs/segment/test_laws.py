@@ -16,7 +16,7 @@ from support.segment.messages import MESSAGES, WRITER, joined, message_of, pull,
 from penstock_codecs import conformance
 from penstock_codecs.codec import NEED_DATA, Role, installed_codecs
 from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.limits import MIB, SegmentLimits
+from penstock_codecs.limits import MIB
 from penstock_codecs.segment import (
     PLUGIN,
     BlockData,
@@ -30,6 +30,7 @@ from penstock_codecs.segment import (
 )
 from penstock_codecs.segment.frames import FrameFault, Frames
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, Direction
+from penstock_codecs.segment.limits import SegmentLimits
 
 ENDS = pytest.mark.parametrize(
     ("role", "dialect"),

@@ -9,9 +9,9 @@ from support.examples import examples
 from support.segment.messages import MESSAGES, WRITER, message_of
 
 from penstock_codecs.failures import LocalProtocolError
-from penstock_codecs.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
 from penstock_codecs.segment import Dialect, SegmentMessage, TableEntry, TableKey, draft, encode, released
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, decode_body, fields_of, spans
+from penstock_codecs.segment.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
 from penstock_codecs.segment.wire import MalformedValue, decode_text, encode_text
 
 EACH = pytest.mark.parametrize(

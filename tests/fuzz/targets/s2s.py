@@ -11,13 +11,13 @@ from penstock_codecs.codec import Codec, Role
 from penstock_codecs.compression import Compression, compress
 from penstock_codecs.failures import Failure
 from penstock_codecs.http_failures import failure_to_http
-from penstock_codecs.limits import S2S_MAX_FRAME_LENGTH
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2.errors import failure_from_http
 from penstock_codecs.s2.protobuf import decode_append_ack, encode_append_ack
 from penstock_codecs.s2s import PLUGIN, AppendClient, AppendServer, ReadClient, ReadServer
 from penstock_codecs.s2s.frames import FrameError, FrameReader, Terminal, encode_frame
+from penstock_codecs.s2s.limits import S2S_MAX_FRAME_LENGTH
 from penstock_codecs.s2s.whole_frames import WholeFrames
 
 STREAM: Final = StreamRef("fuzzed-basin", "fuzzed")

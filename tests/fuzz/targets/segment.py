@@ -10,7 +10,6 @@ from typing import Final
 from fuzz.laws import chosen, keeps_the_laws, pull
 
 from penstock_codecs.codec import Role
-from penstock_codecs.limits import SEGMENT_VERSIONS, SegmentLimits
 from penstock_codecs.segment import (
     PLUGIN,
     BlockAppended,
@@ -23,6 +22,7 @@ from penstock_codecs.segment import (
     released,
 )
 from penstock_codecs.segment.frames import FrameFault, decode_message
+from penstock_codecs.segment.limits import SEGMENT_VERSIONS, SegmentLimits
 
 LIMITS: Final = SegmentLimits(max_message_bytes=500, max_append_bytes=500, block_piece_bytes=200, max_writers=3)
 MOST_HELD: Final = 2 * 508 + 200

@@ -33,7 +33,7 @@ from penstock.app.config import (
     default_config,
 )
 from penstock.core.errors import CannotStart
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.net.accepting import Listener
 from penstock.net.http.serving import HttpSettings
 from penstock.protocols.controller.config import ControllerListener, ControllerListenerLimits
@@ -50,17 +50,19 @@ from penstock.protocols.s3p.names import BasinInName
 from penstock.protocols.s3p.opening import s3p_settings
 from penstock.protocols.segment.config import SegmentListener, SegmentListenerLimits, SegmentLoss
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
+from penstock.protocols.segment.names import SegmentNames
 from penstock.protocols.segment.opening import segment_settings
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.router import Router
 from penstock.store.settings import StoreSettings
-from penstock_codecs import limits
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.features import Feature
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail, GetBasinConfig, GetStreamConfig, ListBasins, ListStreams
 from penstock_codecs.s3p import Create, Ok
+from penstock_codecs.s3p.limits import S3PLimits
 from penstock_codecs.segment import Dialect, SegmentClient
+from penstock_codecs.segment.limits import SegmentLimits
 from penstock_codecs.segment.released import Hello
 from penstock_codecs.streams import INFINITE, Retention, StreamConfig, TimestampingMode
 
@@ -175,7 +177,7 @@ def test_the_s3p_front_is_told_what_the_file_says() -> None:
     )
     assert s3p_settings(listener) == S3PSettings(
         names=BasinInName(),
-        limits=limits.S3PLimits(1, 2, 3, 4, 5, 6, 8, 9, 41),
+        limits=S3PLimits(1, 2, 3, 4, 5, 6, 8, 9, 41),
         loss=LossPolicy(Loss.ENVELOPE, Loss.DROP, Loss.REFUSE),
         max_read_bytes=1_048_577,
         idle_timeout_seconds=11,
@@ -205,6 +207,10 @@ def test_the_store_is_told_what_the_file_says() -> None:
     )
 
 
+def test_the_segment_front_takes_the_largest_message_by_default() -> None:
+    assert segment_settings(SegmentListener()).limits == SegmentLimits()
+
+
 def test_the_segment_front_is_told_what_the_file_says() -> None:
     listener = SegmentListener(
         basin="telemetry",
@@ -220,7 +226,7 @@ def test_the_segment_front_is_told_what_the_file_says() -> None:
     )
     assert segment_settings(listener) == SegmentSettings(
         names=SegmentNames("telemetry"),
-        limits=limits.SegmentLimits(max_message_bytes=65_536, max_writers=1),
+        limits=SegmentLimits(max_message_bytes=65_536, max_writers=1),
         refuse=frozenset({Feature.EMPTY_BODY, Feature.COMMAND}),
         max_read_bytes=4096,
         read_hold_seconds=2,

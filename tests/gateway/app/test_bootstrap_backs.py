@@ -17,7 +17,6 @@ from penstock.backends.sequence_numbering import IndexedSettings
 from penstock.core.delivery import Delivery
 from penstock.core.errors import CannotStart
 from penstock.core.identity import Identities
-from penstock.core.segment_names import SegmentNames
 from penstock.net.http.client.settings import HttpVersion
 from penstock.net.upstream import CredentialsMode, UpstreamSettings
 from penstock.protocols.back_opening import numbering_settings
@@ -31,11 +30,12 @@ from penstock.protocols.s3p.names import BasinInName, FixedBasin
 from penstock.protocols.segment.back import SegmentBackSettings
 from penstock.protocols.segment.back_opening import segment_back_settings
 from penstock.protocols.segment.config import SegmentBackLoss, SegmentBackTable, SegmentListener, SegmentLoss
+from penstock.protocols.segment.names import SegmentNames
 from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.compression import Compression
-from penstock_codecs.limits import S3PLimits
+from penstock_codecs.s3p.limits import S3PLimits
 from penstock_codecs.segment import Dialect
 
 S2 = S2BackTable(address="server.example:1")

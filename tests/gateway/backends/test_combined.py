@@ -14,7 +14,7 @@ from support.store import STREAM, Fails, Wall, acknowledged, appending, records,
 from penstock.backends.combined import Combined
 from penstock.backends.sequence_numbering import open_indexed
 from penstock.core.back import AppendSession
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge, Merged, SegmentInfo, Truncate
+from penstock_codecs.byte_operations import AppendBytes, ByteStreamInfo, GetByteStreamInfo, Merge, Merged, Truncate
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamPosition
 from penstock_codecs.operations import Appended, Capability, CheckTail, FromSeqNum
@@ -40,8 +40,8 @@ class Direct:
             case Truncate():
                 self.native.cut(sum(end <= operation.offset for end in self.native.begins[1:]))
                 return operation.offset
-            case GetSegmentInfo():
-                return SegmentInfo(0, self.native.begins[-1], False, 0)
+            case GetByteStreamInfo():
+                return ByteStreamInfo(0, self.native.begins[-1], False, 0)
             case Merge():
                 return Merged((0,))
         return None

@@ -13,7 +13,7 @@ from support.store.shared_log import SharedLog, SharedLogEnd
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.backends.logged_tables import open_logged_tables
 from penstock.backends.store_at_server import StoreAtServer
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (

@@ -9,7 +9,7 @@ import pytest
 from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock_codecs.operations import EnsureBasin
 
 

@@ -16,10 +16,11 @@ from support.store import appending, bodies
 from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back, BackWrapper
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.protocols.segment.names import SegmentNames
 from penstock.routing.target import Target
 from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo
+from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Capability, CheckTail, CreateStream, FromSeqNum, Read
@@ -182,13 +183,13 @@ async def test_changes_of_who_has_gone_are_over_when_their_session_is(here: Embe
 async def test_what_pravega_keeps_for_itself_goes_along(here: EmbeddedBack, there: EmbeddedBack) -> None:
     """If the new target cannot hold internal streams, the embedded store does from then on, and vice versa."""
     router = routed(here, there, RouteTable(name="all", back="far", mirror="embedded"))
-    view, holder = router.for_listener("segment"), router.routes[0].holder
+    view, holder = router.for_listener("segment", SegmentNames()), router.routes[0].holder
     group = StreamRef(INTERNAL_BASIN, "telemetry/_RGreaders/0.#epoch.0")
     await view.perform(CreateStream(group))
-    await there.perform(GetSegmentInfo(group))
+    await there.perform(GetByteStreamInfo(group))
     holder.swap(Target("plain", "s2", Without(there, Capability.TABLES)))
     await view.perform(CreateStream(group))
-    await here.perform(GetSegmentInfo(group))
+    await here.perform(GetByteStreamInfo(group))
     holder.swap(Target("far", "segment", there))
     await view.perform(AppendBytes(group, join_events([b"one"])))
-    assert (await there.perform(GetSegmentInfo(group))).length > 0
+    assert (await there.perform(GetByteStreamInfo(group))).length > 0

@@ -12,8 +12,9 @@ from support.routing import made, refused_session, routed
 from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.identity import CLIENT, Client
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.observe.taps.tap import CONNECTION, Tap
+from penstock.protocols.segment.names import SegmentNames
 from penstock.routing.router import Router
 from penstock_codecs.byte_operations import Merge
 from penstock_codecs.failures import OperationFailed

@@ -14,7 +14,7 @@ from penstock.core.identity import CLIENT, Client
 from penstock.routing.observed import ObservedBack
 from penstock.routing.router import Router
 from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge, ReadBytes
+from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, Merge, ReadBytes
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -56,7 +56,7 @@ async def test_the_first_route_that_takes_a_stream_has_it(here: EmbeddedBack, th
         assert await bodies(view, FromSeqNum(0), stream) == [body, body + b"2"]
         await view.perform(AppendBytes(stream, join_events([b"event"])))
         assert (await view.perform(CheckTail(stream))).seq_num == 3
-        assert (await view.perform(GetSegmentInfo(stream))).length > 0
+        assert (await view.perform(GetByteStreamInfo(stream))).length > 0
     assert await bodies(there, FromSeqNum(0), StreamRef("telemetry", "a")) == [b"far", b"far2", b"event"]
     assert await names(here, ListStreams("telemetry")) == ["us/a"]
 

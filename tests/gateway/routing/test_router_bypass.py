@@ -18,9 +18,10 @@ from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import AppendSession, Back, BackWrapper
 from penstock.core.identity import CLIENT, Client
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.protocols.segment.names import SegmentNames
 from penstock.routing.target import Target
-from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.byte_operations import GetByteStreamInfo
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import (
@@ -55,7 +56,8 @@ OPEN = RouteTable(name="open", basin="telemetry", back="far")
 
 
 async def test_tables_of_a_route_that_is_only_for_reading(here: EmbeddedBack, there: EmbeddedBack) -> None:
-    view = routed(here, there, RouteTable(name="history", back="far", read_only=True)).for_listener("segment")
+    router = routed(here, there, RouteTable(name="history", back="far", read_only=True))
+    view = router.for_listener("segment", SegmentNames())
     table = "telemetry/_kv/0.#epoch.0"
     await there.perform(CreateTable(table))
     await there.perform(UpdateTable(table, (TableItem(b"key", b"value"),)))
@@ -147,14 +149,14 @@ async def test_a_basin_is_not_made_by_a_route_that_is_only_for_reading(here: Emb
 
 async def test_a_transaction_is_looked_for_anew_after_a_cut_over(here: EmbeddedBack, there: EmbeddedBack) -> None:
     router = routed(here, there, RouteTable(name="all", back="far"))
-    view = router.for_listener("segment")
+    view = router.for_listener("segment", SegmentNames())
     await made(there, "telemetry", "orders")
     source = StreamRef(INTERNAL_BASIN, "telemetry/orders/0.#epoch.0#transaction." + "0" * 32)
     await view.perform(CreateStream(source))
     router.routes[0].holder.swap(Target("other", "s2", Without(there, Capability.TABLES)))
-    assert (await refusal(view, GetSegmentInfo(source))).failure.code is FailureCode.STREAM_NOT_FOUND
+    assert (await refusal(view, GetByteStreamInfo(source))).failure.code is FailureCode.STREAM_NOT_FOUND
     await view.perform(CreateStream(source))
-    assert (await here.perform(GetSegmentInfo(source))).length == 0
+    assert (await here.perform(GetByteStreamInfo(source))).length == 0
 
 
 NOWHERE = StreamPosition(0, 0)
@@ -222,7 +224,7 @@ async def test_what_is_kept_beside_streams_of_others_is_theirs(
     lacking: tuple[Capability, ...], here: EmbeddedBack, there: EmbeddedBack
 ) -> None:
     theirs = RouteTable(name="theirs", basin="telemetry", back="far", identity=("plant",))
-    view = routed(here, Without(there, *lacking), theirs).for_listener("segment")
+    view = routed(here, Without(there, *lacking), theirs).for_listener("segment", SegmentNames())
     await made(there, "telemetry", "orders")
     transaction = StreamRef(INTERNAL_BASIN, "telemetry/orders/0.#epoch.0#transaction." + "0" * 32)
     table = "telemetry/_kv/0.#epoch.0"
@@ -230,12 +232,17 @@ async def test_what_is_kept_beside_streams_of_others_is_theirs(
     await view.perform(CreateStream(transaction))
     await view.perform(CreateTable(table))
     CLIENT.set(Client("stranger"))
-    for operation in (GetSegmentInfo(transaction), DeleteStream(transaction), ReadTable(table, ()), DeleteTable(table)):
+    for operation in (
+        GetByteStreamInfo(transaction),
+        DeleteStream(transaction),
+        ReadTable(table, ()),
+        DeleteTable(table),
+    ):
         assert (await refusal(view, operation)).failure.code is DENIED
     for nobodys in (CreateTable("elsewhere/_kv/0.#epoch.0"), CreateTable("any text"), CreateStream(NO_SEGMENT)):
         assert (await refusal(view, nobodys)).failure.code is FailureCode.STREAM_NOT_FOUND
     CLIENT.set(Client("plant"))
-    await view.perform(GetSegmentInfo(transaction))
+    await view.perform(GetByteStreamInfo(transaction))
     await view.perform(DeleteTable(table))
 
 

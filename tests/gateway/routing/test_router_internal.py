@@ -7,9 +7,10 @@ from support.store import bodies
 
 from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
+from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.protocols.segment.names import SegmentNames
 from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge
+from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, Merge
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability, CreateStream, FromSeqNum
@@ -28,30 +29,30 @@ async def test_transactions_are_where_their_stream_is_if_that_is_a_segment_store
     target = StreamRef("telemetry", "orders")
     await view.perform(CreateStream(source))
     renamed = StreamRef(INTERNAL_BASIN, f"prod-telemetry/orders/0.#epoch.0{TRANSACTION}")
-    assert (await there.perform(GetSegmentInfo(renamed))).length == 0
+    assert (await there.perform(GetByteStreamInfo(renamed))).length == 0
     await view.perform(AppendBytes(source, join_events([b"one"])))
     await view.perform(Merge(target, (source,)))
     assert await bodies(view, FromSeqNum(0), target) == [b"one"]
     group = StreamRef(INTERNAL_BASIN, "telemetry/_RGreaders/0.#epoch.0")
     await view.perform(CreateStream(group))
-    await there.perform(GetSegmentInfo(StreamRef(INTERNAL_BASIN, "prod-telemetry/_RGreaders/0.#epoch.0")))
+    await there.perform(GetByteStreamInfo(StreamRef(INTERNAL_BASIN, "prod-telemetry/_RGreaders/0.#epoch.0")))
 
 
 async def test_transactions_of_other_streams_are_kept_here(here: EmbeddedBack, there: EmbeddedBack) -> None:
     far = Without(there, Capability.TABLES)
-    view = routed(here, far, RouteTable(name="all", back="far")).for_listener("segment")
+    view = routed(here, far, RouteTable(name="all", back="far")).for_listener("segment", SegmentNames())
     await made(there, "telemetry", "orders")
     source = StreamRef(INTERNAL_BASIN, f"telemetry/orders/0.#epoch.0{TRANSACTION}")
     await view.perform(CreateStream(source))
-    assert (await here.perform(GetSegmentInfo(source))).length == 0
+    assert (await here.perform(GetByteStreamInfo(source))).length == 0
     group = StreamRef(INTERNAL_BASIN, "Shop/_x/0.#epoch.0")
     await view.perform(CreateStream(group))
-    await here.perform(GetSegmentInfo(group))
+    await here.perform(GetByteStreamInfo(group))
 
 
 async def test_streams_of_different_servers_are_not_merged(here: EmbeddedBack, there: EmbeddedBack) -> None:
     router = routed(here, there, RouteTable(name="far", basin="for-far", back="far"), RouteTable(name="near"))
-    view = router.for_listener("segment")
+    view = router.for_listener("segment", SegmentNames())
     await made(there, "for-far", "a")
     await made(here, "for-near", "b")
     error = await refusal(view, Merge(StreamRef("for-near", "b"), (StreamRef("for-far", "a"),)))
@@ -63,7 +64,7 @@ async def test_who_may_not_delete_a_stream_does_not_merge_it_into_another(
     here: EmbeddedBack, there: EmbeddedBack
 ) -> None:
     tables = [RouteTable(name="kept", stream="kept", allow=("read", "append")), RouteTable(name="own")]
-    view = routed(here, there, *tables).for_listener("segment")
+    view = routed(here, there, *tables).for_listener("segment", SegmentNames())
     target, kept, own, internal = (
         *(StreamRef("for-near", name) for name in ("target", "kept", "own")),
         StreamRef(INTERNAL_BASIN, f"for-near/kept/0.#epoch.0{TRANSACTION}"),
@@ -72,14 +73,14 @@ async def test_who_may_not_delete_a_stream_does_not_merge_it_into_another(
     await here.perform(CreateStream(internal))
     error = await refusal(view, Merge(target, (kept,)))
     assert error.failure.code is FailureCode.PERMISSION_DENIED and "manage" in error.failure.message
-    await here.perform(GetSegmentInfo(kept))
+    await here.perform(GetByteStreamInfo(kept))
     await view.perform(Merge(target, (own,)))
     await view.perform(Merge(kept, (internal,)))
 
 
 async def test_where_tables_are(here: EmbeddedBack, there: EmbeddedBack) -> None:
     table = RouteTable(name="all", basin="telemetry", back="far", to_basin="prod-telemetry")
-    view = routed(here, there, table).for_listener("segment")
+    view = routed(here, there, table).for_listener("segment", SegmentNames())
     for name in ("#controller", "telemetry/_kv/0.#epoch.0"):
         await view.perform(CreateTable(name))
     for name in ("elsewhere/_kv/0.#epoch.0", "any text"):
@@ -88,11 +89,22 @@ async def test_where_tables_are(here: EmbeddedBack, there: EmbeddedBack) -> None
     await here.perform(GetTableInfo("#controller"))
 
 
+async def test_a_listener_without_internal_names_has_no_internal_streams(
+    here: EmbeddedBack, there: EmbeddedBack
+) -> None:
+    view = routed(here, there, RouteTable(name="all", basin="telemetry", back="far")).for_listener("s2")
+    source = StreamRef(INTERNAL_BASIN, f"telemetry/orders/0.#epoch.0{TRANSACTION}")
+    for operation in (CreateStream(source), CreateTable("telemetry/_kv/0.#epoch.0")):
+        error = await refusal(view, operation)
+        assert error.failure.code is FailureCode.STREAM_NOT_FOUND
+        assert "belongs to no stream" in error.failure.message
+
+
 async def test_watermarks_are_where_their_stream_is(here: EmbeddedBack, there: EmbeddedBack) -> None:
     table = RouteTable(name="one", basin="telemetry", stream="orders", back="far", to_stream="all-{stream}")
     view = routed(here, there, table).for_listener("segment", SegmentNames("penstock"))
     await view.perform(CreateStream(StreamRef(INTERNAL_BASIN, "telemetry/_MARKorders/0.#epoch.0")))
-    await there.perform(GetSegmentInfo(StreamRef(INTERNAL_BASIN, "telemetry/_MARKall-orders/0.#epoch.0")))
+    await there.perform(GetByteStreamInfo(StreamRef(INTERNAL_BASIN, "telemetry/_MARKall-orders/0.#epoch.0")))
     for other in ("telemetry/_MARKothers/0.#epoch.0", "telemetry/_MARK/0.#epoch.0"):
         error = await refusal(view, CreateStream(StreamRef(INTERNAL_BASIN, other)))
         assert error.failure.code is FailureCode.STREAM_NOT_FOUND

@@ -10,7 +10,7 @@ from support.store.byte_reads import events, forget_recent, nothing, read
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_layout import Layout
-from penstock_codecs.byte_operations import GetSegmentInfo, Seal
+from penstock_codecs.byte_operations import GetByteStreamInfo, Seal
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.features import Feature
 from penstock_codecs.model import Header
@@ -66,7 +66,7 @@ class TestLoss:
         """Not only when a byte follows, which may be never."""
         for forget in (False, True):
             await back.perform(events(b"x"))
-            offset = (await back.perform(GetSegmentInfo(STREAM))).length
+            offset = (await back.perform(GetByteStreamInfo(STREAM))).length
             assert await read(back, offset, refuse=COMMANDS) == nothing(offset)
             await back.perform(fence(b""))
             if forget:
@@ -82,7 +82,7 @@ class TestLoss:
         for _ in range(2):
             assert (await read(back, 0)).dropped == {}
             end = await read(back, 9)
-            assert (end.end_of_segment, end.dropped) == (True, {Feature.EMPTY_BODY: 1, Feature.COMMAND: 1})
+            assert (end.end_of_stream, end.dropped) == (True, {Feature.EMPTY_BODY: 1, Feature.COMMAND: 1})
             with Fails(FailureCode.NOT_REPRESENTABLE):
                 await read(back, 9, refuse=COMMANDS)
             forget_recent(back)

@@ -19,7 +19,7 @@ from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, fence, 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_layout import Layout, event_of, runs_of
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Seal, SegmentInfo, Truncate
+from penstock_codecs.byte_operations import AppendBytes, ByteStreamInfo, GetByteStreamInfo, ReadBytes, Seal, Truncate
 from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.features import Feature, feature_of
@@ -309,7 +309,7 @@ class History:
         found = await back.perform(ReadBytes(STREAM, offset, max_bytes, refuse=refuse))
         assert (found.offset, found.data) == (offset, data)
         assert found.at_tail == (offset + len(data) == len(model.data))
-        assert found.end_of_segment == (model.sealed and not data)
+        assert found.end_of_stream == (model.sealed and not data)
         if data or model.sealed:
             assert found.dropped == dropped
         return offset + len(data)
@@ -331,8 +331,8 @@ class History:
         """Everything, from the file, by the end of a history and before each restart."""
         model = self.model
         await self._page(back, Page([25], frozenset(), from_file=True))
-        info = await back.perform(GetSegmentInfo(STREAM))
-        assert info == SegmentInfo(model.start, len(model.data), model.sealed, model.last_modified)
+        info = await back.perform(GetByteStreamInfo(STREAM))
+        assert info == ByteStreamInfo(model.start, len(model.data), model.sealed, model.last_modified)
         kept = model.records[model.trim_point :]
         assert await self._bodies(back) == [record.body for record in kept]
         for number, record in enumerate(kept, model.trim_point):

@@ -15,7 +15,7 @@ from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embe
 from penstock.store import byte_reads, tail_cache
 from penstock.store import byte_reads as byte_rows
 from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, BytesRead, GetSegmentInfo, ReadBytes, Seal, Truncate
+from penstock_codecs.byte_operations import AppendBytes, BytesRead, GetByteStreamInfo, ReadBytes, Seal, Truncate
 from penstock_codecs.byte_rendering import Rendered
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.features import Feature
@@ -51,7 +51,7 @@ async def test_what_cannot_be_read(back: EmbeddedBack) -> None:
         with Fails(FailureCode.INVALID):
             await read(back, offset, max_bytes)
     missing = StreamRef(BASIN, "missing")
-    for operation in (ReadBytes(missing, 0, 1), GetSegmentInfo(missing), Truncate(missing, 0)):
+    for operation in (ReadBytes(missing, 0, 1), GetByteStreamInfo(missing), Truncate(missing, 0)):
         with Fails(FailureCode.STREAM_NOT_FOUND):
             await back.perform(operation)
     with Fails(FailureCode.INVALID):
@@ -74,7 +74,7 @@ async def test_large_streams_come_back_whole(back: EmbeddedBack, forget: bool, m
         forget_recent(back)
     assert (await read(back, 0, max_bytes)).data == b"".join(appended)[: min(max_bytes, byte_reads.MOST_BYTES)]
     assert await all_bytes(back, max_bytes) == b"".join(appended)
-    info = await back.perform(GetSegmentInfo(STREAM))
+    info = await back.perform(GetByteStreamInfo(STREAM))
     assert info.length == sum(map(len, appended))
 
 

@@ -11,7 +11,7 @@ from support.store.byte_reads import events, nothing, read
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import BytesRead, GetSegmentInfo, Seal
+from penstock_codecs.byte_operations import BytesRead, GetByteStreamInfo, Seal
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream, DeleteBasin, DeleteStream
@@ -47,7 +47,7 @@ class TestWait:
     async def test_the_first_byte_ends_it(self, back: EmbeddedBack) -> None:
         await back.perform(events(b"old"))
         for operation in (events(b"new"), appending(b"new")):
-            offset = (await back.perform(GetSegmentInfo(STREAM))).length
+            offset = (await back.perform(GetByteStreamInfo(STREAM))).length
             found = await self._waiting(back, offset, operation)
             assert found == BytesRead(offset, join_events([b"new"]), True, False, {})
 

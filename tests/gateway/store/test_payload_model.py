@@ -38,7 +38,7 @@ from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embe
 from penstock.store import payload_files, sweeps
 from penstock.store.payload_files import path_of
 from penstock.store.sweeper import Sweeper
-from penstock_codecs.byte_operations import GetSegmentInfo, ReadBytes
+from penstock_codecs.byte_operations import GetByteStreamInfo, ReadBytes
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
@@ -191,7 +191,7 @@ class History:
             if stream.trim_point < len(stream.bodies):
                 forget(back, ref)
                 assert await bodies(back, FromSeqNum(stream.trim_point), ref) == stream.bodies[stream.trim_point :]
-                first = (await back.perform(GetSegmentInfo(ref))).start_offset
+                first = (await back.perform(GetByteStreamInfo(ref))).start_offset
                 data = (await back.perform(ReadBytes(ref, first, MIB))).data
                 assert data == stored_bytes(back, ref)[-len(data) :] and stream.bodies[-1] in data
 

@@ -18,7 +18,7 @@ from support.store import (
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Following
-from penstock_codecs.byte_operations import GetSegmentInfo, Seal
+from penstock_codecs.byte_operations import GetByteStreamInfo, Seal
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -74,7 +74,7 @@ async def test_it_survives_a_restart_and_trims(settings: EmbeddedSettings, wall:
 
 async def test_when_a_stream_was_last_changed_outlives_its_records(settings: EmbeddedSettings, wall: Wall) -> None:
     async def modified(back: EmbeddedBack) -> int:
-        return (await back.perform(GetSegmentInfo(STREAM))).last_modified
+        return (await back.perform(GetByteStreamInfo(STREAM))).last_modified
 
     async with open_embedded(settings, wall) as back:
         await back.perform(CreateBasin(BASIN))

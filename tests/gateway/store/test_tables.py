@@ -9,7 +9,7 @@ from support.store import Blocked, Fails, Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import KIB, MIB, SEGMENT_MAX_TABLE_KEY, SEGMENT_MAX_TABLE_VALUE
+from penstock_codecs.limits import KIB, MAX_TABLE_KEY_BYTES, MAX_TABLE_VALUE_BYTES, MIB
 from penstock_codecs.operations import Capability
 from penstock_codecs.table_operations import (
     ANY_VERSION,
@@ -169,13 +169,13 @@ async def test_keys_of_one_length(back: EmbeddedBack) -> None:
         await put(back, (b"abc", b"", ANY_VERSION))
     with Fails(FailureCode.INVALID, "the keys of this table have 2"):
         await remove(back, (b"a", ANY_VERSION))
-    for length in (-1, SEGMENT_MAX_TABLE_KEY + 1):
+    for length in (-1, MAX_TABLE_KEY_BYTES + 1):
         with Fails(FailureCode.INVALID, "0 to 8192"):
             await back.perform(CreateTable("bad", key_length=length))
 
 
 async def test_bounds_of_keys_values_and_names(store: EmbeddedBack) -> None:
-    largest = (b"k" * SEGMENT_MAX_TABLE_KEY, b"v" * SEGMENT_MAX_TABLE_VALUE, NOT_EXISTS)
+    largest = (b"k" * MAX_TABLE_KEY_BYTES, b"v" * MAX_TABLE_VALUE_BYTES, NOT_EXISTS)
     assert await put(store, largest, (b"", b"", NOT_EXISTS)) == (0, 1)
     assert await everything(store) == [(b"", b"", 1), (*largest[:2], 0)]
     with Fails(FailureCode.LIMIT_EXCEEDED, "the key has 8193 bytes"):

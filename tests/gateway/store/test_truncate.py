@@ -13,7 +13,7 @@ from support.store.byte_reads import events, forget_recent, nothing, read
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import GetSegmentInfo, Seal, SegmentInfo, Truncate
+from penstock_codecs.byte_operations import ByteStreamInfo, GetByteStreamInfo, Seal, Truncate
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import CreateBasin, CreateStream, FromByteOffset, FromSeqNum, Locate, Trim
 
@@ -23,9 +23,9 @@ class TestTruncate:
         created = wall.now
         await back.perform(events(b"one", b"two", b"three"))
         wall.now += 5
-        assert await back.perform(GetSegmentInfo(STREAM)) == SegmentInfo(0, 35, False, created)
+        assert await back.perform(GetByteStreamInfo(STREAM)) == ByteStreamInfo(0, 35, False, created)
         assert await back.perform(Truncate(STREAM, 11)) == 11
-        assert await back.perform(GetSegmentInfo(STREAM)) == SegmentInfo(11, 35, False, created + 5)
+        assert await back.perform(GetByteStreamInfo(STREAM)) == ByteStreamInfo(11, 35, False, created + 5)
         assert await back.perform(Truncate(STREAM, 15)) == 15
         assert await back.perform(Truncate(STREAM, 3)) == 15
         first = await back.perform(Locate(STREAM, FromByteOffset(0)))
@@ -42,7 +42,7 @@ class TestTruncate:
             await back.perform(events(b"one", b"two"))
             await back.perform(Truncate(STREAM, 5))
         async with open_embedded(settings, wall) as back:
-            assert (await back.perform(GetSegmentInfo(STREAM))).start_offset == 5
+            assert (await back.perform(GetByteStreamInfo(STREAM))).start_offset == 5
             assert (await back.perform(events(b"three"))).offset == 35
 
     async def test_all_of_it_also_sealed(self, settings: EmbeddedSettings, wall: Wall) -> None:
@@ -54,7 +54,7 @@ class TestTruncate:
             assert await back.perform(Truncate(STREAM, 11)) == 11
             await back._store.sweeper.purge()
         async with open_embedded(settings, wall) as back:
-            assert await back.perform(GetSegmentInfo(STREAM)) == SegmentInfo(11, 11, True, wall.now)
+            assert await back.perform(GetByteStreamInfo(STREAM)) == ByteStreamInfo(11, 11, True, wall.now)
             assert await read(back, 11) == nothing(11, end=True)
 
     async def test_beyond_the_length_counts_what_is_on_its_way(self, back: EmbeddedBack) -> None:
@@ -67,12 +67,12 @@ class TestTruncate:
     async def test_trims_of_others_move_the_start(self, back: EmbeddedBack) -> None:
         await back.perform(events(b"one", b"two", b"three"))
         await back.perform(Trim(STREAM, FromSeqNum(1)))
-        assert (await back.perform(GetSegmentInfo(STREAM))).start_offset == 11
+        assert (await back.perform(GetByteStreamInfo(STREAM))).start_offset == 11
         assert await back.perform(Truncate(STREAM, 12)) == 12
         await back.perform(command(b"trim", (3).to_bytes(8, "big")))
-        assert (await back.perform(GetSegmentInfo(STREAM))).start_offset == 35
+        assert (await back.perform(GetByteStreamInfo(STREAM))).start_offset == 35
         await back.perform(Trim(STREAM, FromSeqNum(4)))
-        assert (await back.perform(GetSegmentInfo(STREAM))).start_offset == 35
+        assert (await back.perform(GetByteStreamInfo(STREAM))).start_offset == 35
 
 
 async def test_purged_between_two_looks(back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch) -> None:

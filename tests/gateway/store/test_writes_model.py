@@ -20,7 +20,7 @@ from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,
     AppendBytes,
     GetAttribute,
-    GetSegmentInfo,
+    GetByteStreamInfo,
     Merge,
     Merged,
     ReadBytes,
@@ -303,7 +303,7 @@ class History:
     async def check(self, back: EmbeddedBack, from_file: bool) -> None:
         """Everything that can be seen."""
         model = self.model
-        info = await back.perform(GetSegmentInfo(STREAM))
+        info = await back.perform(GetByteStreamInfo(STREAM))
         assert (info.start_offset, info.length, info.sealed) == (model.start, len(model.data), model.sealed)
         await self.read(back, ReadStep(model.start, 10_000, from_file))
         assert (await back.perform(CheckTail(STREAM))).seq_num == len(model.pieces)
@@ -330,7 +330,7 @@ class History:
             assert beyond or (error.failure.details == {"offset": model.start} and step.offset < model.start)
             return
         assert found.data == model.data[step.offset : step.offset + step.max_bytes]
-        assert found.end_of_segment == (model.sealed and step.offset == len(model.data))
+        assert found.end_of_stream == (model.sealed and step.offset == len(model.data))
 
 
 @EXAMPLES

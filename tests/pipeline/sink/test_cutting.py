@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES
+from penstock_codecs.limits import MAX_BATCH_BYTES
 from penstock_codecs.model import Header, metered_size
 from penstock_spark.clients.plugin import AppendLimits
 from penstock_spark.clients.s2.plugin import PLUGIN
@@ -83,7 +83,7 @@ def test_a_cut_is_as_large_as_s2_takes() -> None:
     body = bytes(limits.most_record - 8)
     (cut,) = [*cutter.add(RowPiece([body])), *cutter.rest()]
     header = marker_header(owner, Marker(2**63, 2**63, cut.digest_at(1)))
-    assert metered_size(cut.rows.bodies, {0: (header,)}) == S2_MAX_BATCH_BYTES
+    assert metered_size(cut.rows.bodies, {0: (header,)}) == MAX_BATCH_BYTES
 
 
 def test_a_row_that_is_too_large_is_named() -> None:

@@ -11,12 +11,13 @@ from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back, BackWrapper
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.protocols.controller.controller import Advertised, ControllerSettings, SegmentsMode
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import Configuration
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, SegmentInfo
+from penstock.protocols.segment.names import SegmentName, SegmentNames
+from penstock_codecs.byte_operations import AppendBytes, ByteStreamInfo, GetByteStreamInfo, ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import CreateBasin, Operation
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
@@ -57,16 +58,16 @@ async def write(back: Back, scope: str, stream: str, data: bytes, segment: int =
 async def content(back: Back, scope: str, stream: str, segment: int = 0) -> bytes:
     """All bytes of a segment that are kept."""
     ref = NAMES.to_stream(SegmentName.of_id(scope, stream, segment))
-    start = (await back.perform(GetSegmentInfo(ref))).start_offset
+    start = (await back.perform(GetByteStreamInfo(ref))).start_offset
     return (await back.perform(ReadBytes(ref, start, 1 << 20))).data
 
 
-async def info(back: Back, scope: str, stream: str, segment: int = 0, suffix: str = "") -> SegmentInfo | None:
+async def info(back: Back, scope: str, stream: str, segment: int = 0, suffix: str = "") -> ByteStreamInfo | None:
     """About a segment; None where it is not there."""
     name = SegmentName.of_id(scope, stream, segment)
     try:
         ref = NAMES.to_stream(SegmentName(scope, stream, name.number, name.epoch, suffix))
-        return await back.perform(GetSegmentInfo(ref))
+        return await back.perform(GetByteStreamInfo(ref))
     except OperationFailed as error:
         assert error.failure.code in (FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND), error
         return None

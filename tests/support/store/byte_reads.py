@@ -36,4 +36,4 @@ async def all_bytes(back: EmbeddedBack, max_bytes: int = MIB) -> bytes:
 
 
 def nothing(offset: int, end: bool = False) -> BytesRead:
-    return BytesRead(offset, b"", at_tail=True, end_of_segment=end, dropped={})
+    return BytesRead(offset, b"", at_tail=True, end_of_stream=end, dropped={})

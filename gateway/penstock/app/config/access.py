@@ -10,8 +10,8 @@ FILE_NAME: Final = "access.sqlite3"
 
 
 class Access(Table, frozen=True, kw_only=True):
-    """Access tokens with scopes for S2 clients; `penstock token` issues and revokes those in a file. Without
-    this table there are none."""
+    """Access tokens with scopes; `penstock token` issues and revokes those in a file. Without this table there are
+    none."""
 
     file: Annotated[
         str | None,

@@ -84,10 +84,7 @@ class FaultTable(Table, frozen=True, kw_only=True):
     ] = None
     listeners: Annotated[
         tuple[str, ...],
-        key(
-            'Listeners whose clients are affected: "s2", "s3p", "segment" for all of a kind, "s2.NAME" for one; '
-            "empty: all."
-        ),
+        key('Listeners whose clients are affected: "s2" for all of a kind, "s2.NAME" for one; empty: all.'),
     ] = ()
     routes: Annotated[tuple[str, ...], key("Names of the routes whose streams are affected; empty: all.")] = ()
     identity: Annotated[tuple[str, ...], key("Identities of the affected clients; empty: all clients.")] = ()

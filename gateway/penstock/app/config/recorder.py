@@ -31,10 +31,7 @@ class RedactTable(Table, frozen=True, kw_only=True):
     ] = SECRET_PARAMETERS
     tokens: Annotated[
         bool,
-        key(
-            "Replace access tokens, delegation tokens and what clients send to SASL, inside messages of S2, the "
-            "segment protocol, the controller and Kafka."
-        ),
+        key("Replace access tokens, delegation tokens and credentials of SASL, inside messages."),
     ] = True
     record_headers: Annotated[tuple[str, ...], key("Names of record headers whose values are secret.")] = ()
     patterns: Annotated[

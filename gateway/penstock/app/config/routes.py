@@ -23,10 +23,7 @@ class RouteTable(Table, frozen=True, kw_only=True):
     ]
     listeners: Annotated[
         tuple[str, ...],
-        key(
-            'Listeners whose clients may use the route: "s2", "s3p", "segment" for all of a kind, "s2.NAME" for '
-            "one; empty: all."
-        ),
+        key('Listeners whose clients may use the route: "s2" for all of a kind, "s2.NAME" for one; empty: all.'),
     ] = ()
     identity: Annotated[
         tuple[str, ...], key("Identities of the clients that may use the route; empty: all clients.")
@@ -130,15 +127,15 @@ class RouteTable(Table, frozen=True, kw_only=True):
 
 
 class IdentityTable(Table, frozen=True, kw_only=True):
-    """An identity of clients, which they prove by a bearer token (S2), a certificate (docs/tls.md), or the address from
-    which they connect. Tokens take precedence over certificates, and certificates over addresses; among several of the
-    same kind, the first in the file decides."""
+    """An identity of clients, which they prove by a bearer token, a password, a certificate (docs/tls.md), or the
+    address from which they connect. Tokens take precedence over certificates, and certificates over addresses; among
+    several of the same kind, the first in the file decides."""
 
     name: Annotated[str, key("Name of the identity in routes and backs.", example="analytics")]
     tokens: Annotated[tuple[Token, ...], key("Bearer tokens; a listener with auth_tokens accepts them too.")] = ()
     username: Annotated[
         str | None,
-        key("User name for Pravega's clients, with password_hash; for delegation_tokens.", example="analytics"),
+        key("User name of clients that log in with a password, with password_hash.", example="analytics"),
     ] = None
     password_hash: Annotated[
         str | None,

@@ -57,7 +57,7 @@ class DrainTable(Table, frozen=True, kw_only=True):
     grace_seconds: Annotated[
         float,
         key(
-            "Time that S2 sessions may continue after they are advised to reconnect; then they are ended in order.",
+            "Time that sessions may continue after they are advised to reconnect; then they are ended in order.",
             least=0,
         ),
     ] = 3.0

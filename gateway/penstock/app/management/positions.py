@@ -14,7 +14,7 @@ from penstock.core.back import Back
 from penstock.core.identity import CLIENT
 from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.terms import Terms
-from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.byte_operations import GetByteStreamInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import U64_MAX, RecordId, StreamRef
 from penstock_codecs.operations import (
@@ -158,7 +158,7 @@ async def _counted(listeners: Sequence[ListenerView], back: Back, stream: Stream
     if not any(listener.terms.reads_bytes and listener.terms.can_name(stream) for listener in listeners):
         return False
     try:
-        await back.perform(GetSegmentInfo(stream))
+        await back.perform(GetByteStreamInfo(stream))
     except OperationFailed as error:
         if error.failure.code is FailureCode.NOT_IMPLEMENTED:
             return False

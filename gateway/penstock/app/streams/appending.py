@@ -12,13 +12,13 @@ import trio
 from penstock.app.streams.formats import BadInput, NewRecord, RecordParser
 from penstock.core.back import AppendSession, Back
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
 from penstock_codecs.model import Headers, StreamPosition, StreamRef, metered_size
 from penstock_codecs.operations import Append, Appended
 
 __all__ = ["AppendSettings", "AppendSummary", "append_input", "divided"]
 
-_BATCH_BYTES: Final = S2_MAX_BATCH_BYTES // 2
+_BATCH_BYTES: Final = MAX_BATCH_BYTES // 2
 """Metered bytes of a batch; the rest of what servers allow is for envelopes."""
 
 
@@ -111,7 +111,7 @@ def divided(records: Iterable[NewRecord]) -> Iterator[list[NewRecord]]:
     try:
         for record in records:
             more = metered_size([record.body], {0: record.headers})
-            if batch and (len(batch) == S2_MAX_BATCH_RECORDS or size + more > _BATCH_BYTES):
+            if batch and (len(batch) == MAX_BATCH_RECORDS or size + more > _BATCH_BYTES):
                 yield batch
                 batch, size = [], 0
             batch.append(record)

@@ -17,7 +17,7 @@ from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp
 __all__ = ["ReadSettings", "batches_of"]
 
 _FOLLOW_SECONDS: Final = 60.0
-"""Seconds that one read waits at the tail, which is S2's limit; then the next one begins."""
+"""Seconds that one read waits at the tail; then the next one begins."""
 
 
 class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):

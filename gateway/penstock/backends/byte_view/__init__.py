@@ -1,4 +1,4 @@
-"""Byte operations over any back of records: let segment clients use a server that has no byte operations."""
+"""Byte operations over any back of records, for clients of streams as bytes on a server that has no such operations."""
 
 from penstock.backends.byte_view.administration import SourceBacks
 from penstock.backends.byte_view.back import BytesOnRecords, open_bytes_on_records

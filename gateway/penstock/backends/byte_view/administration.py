@@ -17,7 +17,7 @@ from penstock_codecs.byte_operations import (
     AppendBytes,
     Attribute,
     GetAttribute,
-    GetSegmentInfo,
+    GetByteStreamInfo,
     Merge,
     Merged,
     ReadBytes,
@@ -143,7 +143,7 @@ class ByteAdministration:
         """Check the conditions of a merge before anything is changed. Raises OperationFailed as `Merge` says."""
         if len({operation.target, *operation.sources}) <= len(operation.sources):
             raise fail(FailureCode.INVALID, "a stream cannot be merged with itself, nor twice")
-        infos = [await back.perform(GetSegmentInfo(source)) for back, source in places]
+        infos = [await back.perform(GetByteStreamInfo(source)) for back, source in places]
         if target.sealing:
             raise fail(FailureCode.STREAM_SEALED, f"stream {target.ref} is sealed")
         total = sum(info.length for info in infos)

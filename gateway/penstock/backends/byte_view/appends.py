@@ -140,7 +140,7 @@ class ByteViewAppends:
         """Open an append session as `Back.append_session` does.
 
         If it may not create the stream, and the stream had a byte operation before, the session at the back is opened
-        with the first append of records: segment clients append none.
+        with the first append of records: clients that append bytes append none.
         """
         opening = self._records.append_session(ref, create_config, create_if_missing=create_if_missing)
         if create_if_missing or not await self._streams.has(ref):

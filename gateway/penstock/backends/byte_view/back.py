@@ -19,7 +19,7 @@ from penstock.core.passthrough import HeaderList, Passthrough, RawSession
 from penstock_codecs.byte_operations import (
     AppendBytes,
     GetAttribute,
-    GetSegmentInfo,
+    GetByteStreamInfo,
     Merge,
     ReadBytes,
     Seal,
@@ -110,7 +110,7 @@ class BytesOnRecords(BackWrapper):
             Append: self._appends.append,
             AppendBytes: self._appends.append_bytes,
             ReadBytes: self._reads.read,
-            GetSegmentInfo: self._reads.info,
+            GetByteStreamInfo: self._reads.info,
             GetAttribute: administration.get_attribute,
             UpdateAttribute: administration.update_attribute,
             Seal: lambda operation: administration.seal(operation, clock()),

@@ -25,7 +25,7 @@ from penstock_codecs.byte_layout import MAX_BODY, Layout, Run, byte_length, even
 from penstock_codecs.byte_rendering import Rendered, render
 from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES
+from penstock_codecs.limits import MAX_BATCH_BYTES
 from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers, metered_size
 
 __all__ = [
@@ -205,7 +205,7 @@ def _fitting(records: list[_Record]) -> Iterator[LabelledBatch]:
     bodies = [record.body for record in records]
     headers = {index: record.headers for index, record in enumerate(records) if record.headers}
     metered = metered_size(bodies, headers)
-    if metered <= S2_MAX_BATCH_BYTES or len(records) == 1:
+    if metered <= MAX_BATCH_BYTES or len(records) == 1:
         data = b"".join([record.data for record in records])
         yield LabelledBatch(bodies, headers, metered, Fingerprint.of(len(records), data, len(records[0].data)))
     else:

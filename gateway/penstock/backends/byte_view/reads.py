@@ -1,4 +1,4 @@
-"""Byte operations that depend on offsets: reads, segment information, locating a byte, and truncation."""
+"""Byte operations that depend on offsets: reads, the state of a stream, locating a byte, and truncation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from penstock.backends.byte_view.offsets import RecordOffset
 from penstock.backends.byte_view.streams import ByteStream, ByteStreams, OffsetCounter, ReadWindow, ReadWindows
 from penstock.core.back import Back
-from penstock_codecs.byte_operations import BytesRead, GetSegmentInfo, ReadBytes, SegmentInfo, Truncate
+from penstock_codecs.byte_operations import BytesRead, ByteStreamInfo, GetByteStreamInfo, ReadBytes, Truncate
 from penstock_codecs.byte_rendering import RefusedRecord, RenderedSlice, render_slice
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
@@ -62,8 +62,8 @@ class ByteViewReads:
             if window.failure is not None:
                 raise OperationFailed(window.failure)
 
-    async def info(self, operation: GetSegmentInfo) -> SegmentInfo:
-        """Carry out `GetSegmentInfo`."""
+    async def info(self, operation: GetByteStreamInfo) -> ByteStreamInfo:
+        """Carry out `GetByteStreamInfo`."""
         stream = await self._streams.for_reads(operation.stream)
         with stream.used():
             tail = await self._counter.catch_up(stream)
@@ -71,7 +71,7 @@ class ByteViewReads:
             row = stream.row
             modified = max(row.last_modified, tail.timestamp if row.sealed_at is None else 0)
             sealed = row.sealed_at is not None
-            return SegmentInfo(stream.start_offset, _end(stream), sealed, modified, row.incarnation)
+            return ByteStreamInfo(stream.start_offset, _end(stream), sealed, modified, row.incarnation)
 
     async def truncate(self, operation: Truncate, now: int) -> int:
         """Carry out `Truncate` and return the first offset that is kept. `now` is the time of day in ms."""

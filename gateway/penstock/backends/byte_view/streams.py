@@ -891,8 +891,8 @@ async def _apart(doing: Awaitable[None]) -> None:
 class _Row(msgspec.Struct, frozen=True):
     """The durable state of a stream. `layouts`: pairs of a record number and the `Layout` bits from that record on; see
     `ByteStream.parts`. `sealed_at`: its length once it is sealed, and with several gateways `sealed_seq_num`, the
-    number of its records. `sealing`: one of several gateways has begun to seal it. `incarnation`: see `SegmentInfo`; it
-    is chosen at the first byte operation and lasts until the row is deleted."""
+    number of its records. `sealing`: one of several gateways has begun to seal it. `incarnation`: see
+    `ByteStreamInfo`; it is chosen at the first byte operation and lasts until the row is deleted."""
 
     layouts: tuple[tuple[int, int], ...]
     start_offset: int = 0

@@ -34,7 +34,7 @@ import trio
 
 from penstock.backends.logged_tables.back import ChangeLog, LogLost, LogNews
 from penstock.backends.logged_tables.state import LoggedBatch, TableChange, TableState, sizes_of
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, SegmentInfo, Truncate
+from penstock_codecs.byte_operations import AppendBytes, ByteStreamInfo, GetByteStreamInfo, ReadBytes, Truncate
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
@@ -109,7 +109,7 @@ class ByteLog(ChangeLog):
         if start is None:
             start = self._start = await self._beginning()
         elif trio.current_time() >= self._looked + _LOOK_SECONDS:
-            self._look(await self._ask(GetSegmentInfo(self._stream)))
+            self._look(await self._ask(GetByteStreamInfo(self._stream)))
         try:
             frames = await self._frames(start, 0.0 if restarted else _POLL_SECONDS)
         except OperationFailed:
@@ -125,7 +125,7 @@ class ByteLog(ChangeLog):
         """Return the offset at which the stream begins; create it if it is missing. Raises STORAGE for one that has
         lost state."""
         try:
-            info = await self._ask(GetSegmentInfo(self._stream))
+            info = await self._ask(GetByteStreamInfo(self._stream))
         except OperationFailed as error:
             if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise
@@ -136,13 +136,13 @@ class ByteLog(ChangeLog):
                     raise
             else:
                 log.warning("state_created", where=self.where)
-            info = await self._ask(GetSegmentInfo(self._stream))
+            info = await self._ask(GetByteStreamInfo(self._stream))
         self._look(info)
         if self.trouble is not None and not self._end:
             raise fail(FailureCode.STORAGE, self.trouble)
         return info.start_offset
 
-    def _look(self, info: SegmentInfo) -> None:
+    def _look(self, info: ByteStreamInfo) -> None:
         """Take note of the stream's ends. Raises LogLost if it does not have what was read."""
         self._looked = trio.current_time()
         if self._end and info.incarnation != self._incarnation:
@@ -188,7 +188,7 @@ class ByteLog(ChangeLog):
         return fail(FailureCode.STORAGE, f"{self.where}: {reason}")
 
     async def end(self) -> int:
-        info = await self._ask(GetSegmentInfo(self._stream))
+        info = await self._ask(GetByteStreamInfo(self._stream))
         self._look(info)
         return info.length
 

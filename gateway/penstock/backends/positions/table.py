@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 from penstock.backends.logged_tables import GuardedChange, LoggedTables
 from penstock.backends.positions.columns import MarkColumns
 from penstock.core.back import Back
+from penstock.core.internal_names import GATEWAY_TABLES
 from penstock.core.marks import Mark
-from penstock.core.segment_names import INTERNAL_TABLES
 from penstock.tables.byte_table import ByteTable
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import U64_MAX, StreamRef
@@ -56,7 +56,7 @@ class Kept(NamedTuple):
 
 def index_name(back: str, stream: StreamRef) -> str:
     """Return the name of the table that holds the index of a stream of the back called `back`."""
-    return f"{INTERNAL_TABLES}positions/{back}/{stream}"
+    return f"{GATEWAY_TABLES}positions/{back}/{stream}"
 
 
 class NewMarks(NamedTuple):

@@ -1,4 +1,4 @@
-"""A complete back of records over a server that does not number them: S3P servers, segment stores."""
+"""A complete back of records over a server that does not number them."""
 
 from penstock.backends.sequence_numbering.back import IndexedBack, open_indexed
 from penstock.backends.sequence_numbering.settings import IndexedSettings

@@ -1,6 +1,6 @@
 """Reading the part of a stream whose records have numbers, and finding records in it.
 
-Other clients of the server may trim a stream at any time. Numbers must not slip then, and an S3P server does not say
+Other clients of the server may trim a stream at any time. Numbers must not slip then, and a server may not say
 that records are missing: it returns the first ones that it has. So a read begins with a known record, the last one of
 the read before, unless this gateway uses the stream exclusively.
 """
@@ -22,7 +22,7 @@ from penstock.backends.sequence_numbering.trimmed import is_there, note_trim, tr
 from penstock.core.marks import Mark
 from penstock.core.native import Scanned
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_RECORDS
 from penstock_codecs.operations import FromByteOffset, FromSeqNum
 
 __all__ = ["ScanStart", "cursor_at", "cursor_in", "cursor_to", "read"]
@@ -78,7 +78,7 @@ def cursor_in(stream: IndexedStream, numbered: NumberedRecords, index: int) -> S
     return ScanStart(numbered.mark(index), numbered.mark(first))
 
 
-async def read(stream: IndexedStream, cursor: ScanStart, max_records: int = S2_MAX_BATCH_RECORDS) -> NumberedRecords:
+async def read(stream: IndexedStream, cursor: ScanStart, max_records: int = MAX_BATCH_RECORDS) -> NumberedRecords:
     """Return numbered records from `cursor` on, or from the first retained one after it; none at the stream's end.
 
     Raises OperationFailed.
@@ -103,7 +103,7 @@ async def read(stream: IndexedStream, cursor: ScanStart, max_records: int = S2_M
 async def _scan_beyond(stream: IndexedStream, begin: Mark, skipped: int, max_records: int) -> Scanned:
     """Scan from `begin` until there are more than `skipped` records, or the stream ends.
 
-    A server may return fewer records than requested (S3P 8.3). Those of a second scan follow the first ones without a
+    A server may return fewer records than requested. Those of a second scan follow the first ones without a
     gap if `begin` is still there afterwards. If it is not, return what is there now.
     """
     scanned = await stream.scan(begin, max_records + skipped)

@@ -14,7 +14,7 @@ from penstock.backends.sequence_numbering.prefetch import Fetch, Prefetcher
 from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.core.back import Following, ReadSession
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
 
@@ -186,7 +186,7 @@ class IndexedReadSession(ReadSession):
                 return numbered  # an empty result may be outdated: records may have come since
         elif fetch is not None:
             fetch.give_up()
-        return await read(self._stream, self._cursor, min(self._count, S2_MAX_BATCH_RECORDS))
+        return await read(self._stream, self._cursor, min(self._count, MAX_BATCH_RECORDS))
 
     def _take(self, numbered: NumberedRecords, batch: RecordBatch) -> None:
         index = max(self._position - numbered.first, 0)
@@ -202,7 +202,7 @@ class IndexedReadSession(ReadSession):
         """Start reading the next batch while `records` records are sent to the client."""
         more = not self._following and self._cursor.at.seq_num < self._stream.end.seq_num
         if more and self._fetch is None and self._count > records:
-            most = min(self._count - records, S2_MAX_BATCH_RECORDS)
+            most = min(self._count - records, MAX_BATCH_RECORDS)
             self._fetch = self._ahead.fetch(self._stream, self._cursor, most)
 
     def _deliver(self) -> RecordBatch | None:
@@ -222,9 +222,9 @@ class IndexedReadSession(ReadSession):
         if part is None:
             self._ended = True
             return None
-        if part.count > S2_MAX_BATCH_RECORDS or part.metered > S2_MAX_BATCH_BYTES:
+        if part.count > MAX_BATCH_RECORDS or part.metered > MAX_BATCH_BYTES:
             self._ended = False
-            part = part.part(0, max(min(S2_MAX_BATCH_RECORDS, part.fitting(S2_MAX_BATCH_BYTES)), 1))
+            part = part.part(0, max(min(MAX_BATCH_RECORDS, part.fitting(MAX_BATCH_BYTES)), 1))
         index += part.count
         self._current = (numbered, batch, index) if index < len(numbered) else None
         self._count -= part.count

@@ -34,15 +34,15 @@ from penstock.core.marks import Mark
 from penstock.core.native import Native, Scanned
 from penstock.net.retries import RetryPolicy, retrying
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.limits import S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_RECORDS
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import Capability, FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
 
 __all__ = ["CatchingUp", "IndexedStream", "is_beyond"]
 
 _MOST_FEW: Final = 32
-"""Number of consecutive scans with few records after which the tail at the start must have been passed. S3P does not
-say where the tail is; its servers may return less than there is, but none is known that returns so little."""
+"""Number of consecutive scans with few records after which the tail at the start must have been passed. A
+server may not say where the tail is, and return less than there is, but none is known that returns so little."""
 T = TypeVar("T")
 _ENDLESS: Final = 1_000_000
 
@@ -195,7 +195,7 @@ class IndexedStream:
 
     # ---- finding records -----------------------------------------------------------------------------------------
 
-    async def scan(self, start: Mark, max_records: int = S2_MAX_BATCH_RECORDS, wait: float = 0.0) -> Scanned:
+    async def scan(self, start: Mark, max_records: int = MAX_BATCH_RECORDS, wait: float = 0.0) -> Scanned:
         """Return records from `start` on. Forgets the stream if the server does not have it. Raises OperationFailed."""
         self.check()
         try:

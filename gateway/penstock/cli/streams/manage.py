@@ -28,8 +28,7 @@ __all__ = ["create_command", "delete_command", "streams_command", "trim_command"
 def streams_command(name: str, as_lines: bool, **options: Any) -> None:
     """List the streams of a server, of one basin, or with names that begin with PREFIX.
 
-    BASIN may be a URL such as s2://HOST:PORT/BASIN. Servers of S3P, of Durable Streams, and segment stores without a
-    controller cannot list their streams.
+    BASIN may be a URL such as s2://HOST:PORT/BASIN. Servers of some protocols cannot list their streams.
     """
 
     async def work(back: Back, target: Name) -> None:

@@ -100,7 +100,7 @@ def _asks_for_connections(protocols: Iterable[str]) -> bool:
 
 
 def _spellings(streams: Iterable[str]) -> Iterator[str]:
-    """Yield the names that any protocol may use for a stream: S3P without its basin, Pravega with the segment."""
+    """Yield the names that any protocol may use for a stream: without its basin, or with a part after it."""
     for stream in streams:
         basin, slash, name = stream.partition("/")
         whole = stream if slash else f"*/{stream}"

@@ -52,8 +52,8 @@ class Limits(Table, frozen=True, kw_only=True):
     requests_per_second: Annotated[
         float,
         key(
-            "Requests, commands and calls of one client per second; further ones are refused (requests to segments "
-            "wait). 0: unlimited.",
+            "Requests, commands and calls of one client per second; further ones are refused, or wait if "
+            "the protocol has no such refusal. 0: unlimited.",
             least=0,
         ),
     ] = 0.0

@@ -24,9 +24,8 @@ LABELS: Final[Mapping[str, str]] = {
     "there are several, or `management`. Empty: work of the gateway itself, not for a client.",
     "route": "The name of the route. Empty: no routes are configured, or the request does not concern a single one.",
     "back": "The name of the back; `embedded` is the gateway's own store.",
-    "protocol": "For operations of clients: `s2s`, `sse`, `s2` (the rest of S2's API), `s3p`, `segment` or "
-    "`controller`. For connections and backs: `s2`, `s3p`, `segment`, `controller` or "
-    "`management`, as in recordings.",
+    "protocol": "For operations of clients: the kind of their listener, such as `s2`, or a protocol within it, such as "
+    "`s2s` or `sse`. For connections and backs: the protocol, such as `s2`, or `management`, as in recordings.",
     "direction": "`in`: to the gateway's streams; `out`: from them. For connections, `in` counts the bytes "
     "that the peer sent.",
     "code": "The error code, as named in docs/protocols and in S2's API.",
@@ -142,14 +141,13 @@ _section("Operations of clients")
 
 RECORDS: Final = _counter(
     "penstock_records_total",
-    "Records acknowledged (`in`) or read (`out`). Bytes read over the segment protocol without record "
-    "boundaries are not counted.",
+    "Records acknowledged (`in`) or read (`out`). Bytes read without record boundaries are not counted.",
     _FLOW,
 )
 RECORD_BYTES: Final = _counter(
     "penstock_record_bytes_total",
-    "Bytes of these records, metered as S2 does. For the segment protocol and for passthrough sessions, the "
-    "transferred bytes.",
+    "Bytes of these records, metered as S2 does. For streams as bytes and for passthrough sessions, the transferred "
+    "bytes.",
     _FLOW,
 )
 RESTAMPED_RECORDS: Final = _counter(

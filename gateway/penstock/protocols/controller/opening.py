@@ -7,7 +7,6 @@ from collections.abc import Callable
 import msgspec
 
 from penstock.core.address import Address
-from penstock.core.segment_names import SegmentNames
 from penstock.net.http.front_server import refuse_http
 from penstock.net.http.serving import HttpSettings
 from penstock.protocols.controller.config import ControllerListener, ControllerListenerLimits, segment_listener_of
@@ -22,6 +21,7 @@ from penstock.protocols.controller.front import ControllerFront
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.protocols.segment.config import SegmentListener
 from penstock.protocols.segment.delegation import Delegation
+from penstock.protocols.segment.names import SegmentNames
 from penstock.protocols.segment.opening import open_delegation
 from penstock.routing.access.passwords import Passwords
 from penstock_codecs.http import HttpLimits

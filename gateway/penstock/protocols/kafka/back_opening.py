@@ -15,7 +15,7 @@ from penstock.protocols.back_opening import BackContext
 from penstock.protocols.kafka.back import KafkaBackSettings, open_kafka
 from penstock.protocols.kafka.back.brokers import Brokers
 from penstock.protocols.kafka.back.settings import KafkaLogin
-from penstock.protocols.kafka.back.state_topic import MAX_BATCH_BYTES, StateTopic
+from penstock.protocols.kafka.back.state_topic import MAX_STATE_BATCH_BYTES, StateTopic
 from penstock.protocols.kafka.config import KafkaBackTable
 from penstock.protocols.kafka.names import KafkaNames
 from penstock.protocols.upstreams import secret_in, upstream_settings
@@ -41,7 +41,7 @@ async def open_back(context: BackContext, name: str, table: KafkaBackTable) -> A
 async def open_state(name: str, table: KafkaBackTable, watch: Watch) -> AsyncIterator[LoggedTables]:
     """See `penstock.protocols.plugin.BackKind.open_state`."""
     first, server = _servers(name, table, watch)
-    brokers = Brokers(first, replace(kafka_back_settings(name, table), max_fetch_bytes=MAX_BATCH_BYTES), server)
+    brokers = Brokers(first, replace(kafka_back_settings(name, table), max_fetch_bytes=MAX_STATE_BATCH_BYTES), server)
     try:
         async with open_logged_tables(StateTopic(brokers), table.state_max_bytes) as tables:
             yield tables

@@ -14,7 +14,7 @@ from penstock.protocols.tables import (
     ListenerTable,
     Recover,
 )
-from penstock_codecs.limits import KIB, MAX_MESSAGE_ITEMS, MIB
+from penstock_codecs.limits import KIB, MIB
 
 __all__ = ["KafkaBackTable", "KafkaListener", "KafkaListenerLimits"]
 
@@ -32,7 +32,7 @@ class KafkaListenerLimits(ListenerLimits, frozen=True, kw_only=True):
             "Most topics, partitions, groups and other elements of one request, all counted together. A request with "
             "more ends the connection.",
             least=1000,
-            most=MAX_MESSAGE_ITEMS,
+            most=100_000,
         ),
     ] = 10_000
     max_batch_bytes: Annotated[

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 

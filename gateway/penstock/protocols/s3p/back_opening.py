@@ -15,7 +15,7 @@ from penstock.protocols.s3p.config import S3PBackTable
 from penstock.protocols.s3p.names import s3p_names
 from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.target import Target
-from penstock_codecs.limits import S3PLimits
+from penstock_codecs.s3p.limits import S3PLimits
 
 __all__ = ["open_back", "s3p_back_settings"]
 

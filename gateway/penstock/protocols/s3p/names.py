@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail, printable
-from penstock_codecs.limits import S2_MAX_STREAM_NAME
+from penstock_codecs.limits import MAX_STREAM_NAME_BYTES
 from penstock_codecs.model import StreamRef
 from penstock_codecs.names import validate_basin_name, validate_stream_name
 
@@ -90,9 +90,9 @@ def _escaped(name: bytes) -> str:
         return "%2E" * len(name)
     escaped = _TO_ESCAPE.sub(_escape, name.decode("utf-8", "surrogateescape"))
     size = len(escaped.encode())
-    if size > max(len(name), S2_MAX_STREAM_NAME):
+    if size > max(len(name), MAX_STREAM_NAME_BYTES):
         reason = f"the stream name of {len(name)} bytes has bytes that are escaped (%XX): it becomes {size} bytes long"
-        raise fail(NO_COUNTERPART, f"{reason}, at most {S2_MAX_STREAM_NAME} are allowed")
+        raise fail(NO_COUNTERPART, f"{reason}, at most {MAX_STREAM_NAME_BYTES} are allowed")
     return validate_stream_name(escaped, NO_COUNTERPART)
 
 

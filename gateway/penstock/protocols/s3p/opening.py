@@ -7,7 +7,7 @@ from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.protocols.s3p.config import S3PListener
 from penstock.protocols.s3p.front import S3PFront, S3PSettings, refuse_s3p
 from penstock.protocols.s3p.names import s3p_names
-from penstock_codecs.limits import S3PLimits
+from penstock_codecs.s3p.limits import S3PLimits
 
 __all__ = ["open_listener", "s3p_settings"]
 

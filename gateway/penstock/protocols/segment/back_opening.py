@@ -9,11 +9,11 @@ from dataclasses import replace
 from penstock.backends.combined import Combined
 from penstock.backends.logged_tables import ByteLog, LoggedTables, open_logged_tables
 from penstock.core.delivery import Delivery
-from penstock.core.segment_names import SegmentName, SegmentNames
 from penstock.net.upstream import Watch
 from penstock.protocols.back_opening import BackContext
 from penstock.protocols.segment.back import SegmentBackSettings, open_segment
 from penstock.protocols.segment.config import SegmentBackTable
+from penstock.protocols.segment.names import SegmentName, SegmentNames
 from penstock.protocols.upstreams import secret_in, upstream_settings
 from penstock.routing.target import Target
 from penstock_codecs.segment import Dialect

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from penstock.core.address import Address
 from penstock.core.config_fields import DEFAULT_BASIN, check_address, check_basin, check_server, key
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
+from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.protocols.segment.names import SegmentNames
 from penstock.protocols.tables import (
     LOST_ACK,
     MAX_CONNECTIONS,
@@ -19,7 +20,7 @@ from penstock.protocols.tables import (
 )
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import KIB, MIB, SEGMENT_MAX_LENGTH
+from penstock_codecs.limits import KIB, MIB
 
 __all__ = ["SegmentBackLoss", "SegmentBackTable", "SegmentListener", "SegmentListenerLimits", "SegmentLoss"]
 
@@ -34,9 +35,9 @@ class SegmentListenerLimits(ListenerLimits, frozen=True, kw_only=True):
             "Largest message of a client, in bytes without its header. The Python client sends events of up to 8 "
             "MiB in one message.",
             least=64 * KIB,
-            most=SEGMENT_MAX_LENGTH,
+            most=16 * MIB - 1,
         ),
-    ] = SEGMENT_MAX_LENGTH
+    ] = 16 * MIB - 1
     max_writers: Annotated[int, key("Most writers on one connection.", least=1)] = 10_000
     max_read_bytes: Annotated[
         int, key("Most bytes that one read returns, whatever the client suggests.", least=4 * KIB, most=8 * MIB)

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.errors import CannotStart
-from penstock.core.segment_names import SegmentNames
 from penstock.net.http.traced import traced_connections
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.protocols.segment.config import SegmentListener
 from penstock.protocols.segment.delegation import Delegation, load_key
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
+from penstock.protocols.segment.names import SegmentNames
 from penstock_codecs.features import Feature
-from penstock_codecs.limits import SegmentLimits
+from penstock_codecs.segment.limits import SegmentLimits
 
 __all__ = ["open_delegation", "open_listener", "segment_settings"]
 

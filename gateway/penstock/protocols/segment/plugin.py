@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.address import Address
 from penstock.core.config_fields import DEFAULT_BASIN, is_basin_name
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.protocols.plugin import BackKind, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.segment.config import SegmentBackTable, SegmentListener
+from penstock.protocols.segment.names import SegmentName, SegmentNames
 from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms

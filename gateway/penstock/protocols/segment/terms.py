@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.core.segment_names import SegmentNames
+from penstock.protocols.segment.names import SegmentNames
 from penstock.protocols.terms import Terms
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Located

@@ -1,1 +1,1 @@
-"""Authorization: access tokens and scopes, passwords, the segment protocol's delegation tokens; see docs/access.md."""
+"""Authorization: access tokens and scopes, passwords, delegation tokens; see docs/access.md."""

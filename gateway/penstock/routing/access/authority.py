@@ -147,7 +147,7 @@ class Authority:
         if grant.expires_ms is not None and grant.expires_ms <= self._clock():
             raise grant.denied("it has expired")
 
-    # ---- S2's own requests about tokens --------------------------------------------------------------------------
+    # ---- clients' requests about tokens --------------------------------------------------------------------------
 
     async def issue(self, info: AccessTokenInfo) -> str:
         """See `TokenPlace.issue`. Raises INVALID for a token that has expired already."""

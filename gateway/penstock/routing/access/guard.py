@@ -2,7 +2,7 @@
 
 Operations that a client's token does not allow are refused before they reach the back, listings are limited to the
 names in the token's scope, and names get a prefix if the token says so. `OPS` maps operations on a back to the
-operations of S2's access tokens.
+operations of access tokens.
 
 Clients without a token of the gateway's own pass: the listener has admitted them already.
 """
@@ -32,7 +32,7 @@ from penstock.core.permissions import APPEND, MANAGE, READ, Permission
 from penstock.core.scopes import common_prefix
 from penstock.routing.access.revocation import RevocationMonitor, Watched
 from penstock_codecs.access_tokens import Op, ResourceSet
-from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetSegmentInfo, Seal, UpdateAttribute
+from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetByteStreamInfo, Seal, UpdateAttribute
 from penstock_codecs.failures import Failure, OperationFailed
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import (
@@ -78,15 +78,15 @@ OPS: Final[dict[type, tuple[Op, ...]]] = {
     DeleteStream: (Op.DELETE_STREAM,),
     Trim: (Op.TRIM,),
     Locate: (Op.READ,),
-    GetSegmentInfo: (Op.CHECK_TAIL,),
+    GetByteStreamInfo: (Op.CHECK_TAIL,),
     AppendBytes: (Op.APPEND,),
     GetAttribute: (Op.APPEND,),
     UpdateAttribute: (Op.APPEND,),
     Seal: (Op.APPEND,),
 }
-"""Operations of S2's access tokens that each class of operation needs. With `append` alone a client may also create a
+"""Operations of access tokens that each class of operation needs. With `append` alone a client may also create a
 stream if the basin creates streams on append, as its owner configured it. Reading creates one only with
-`create-stream`, since a read must not change anything. S2 has no operation that ends a stream: its writers do."""
+`create-stream`, since a read must not change anything. No operation of tokens ends a stream: its writers do."""
 _OPS_OF: Final = {READ: (Op.READ,), APPEND: (Op.APPEND,)}
 _COMMANDS: Final = {b"trim": Op.TRIM, b"fence": Op.FENCE}
 R = TypeVar("R")

@@ -18,7 +18,7 @@ from typing import Final
 
 from penstock.backends.logged_tables import LoggedTables
 from penstock.core.grants import Grant
-from penstock.core.segment_names import INTERNAL_TABLES
+from penstock.core.internal_names import GATEWAY_TABLES
 from penstock.routing.access.authority import TokenPlace
 from penstock.routing.access.token_file import TokenPage, new_secret
 from penstock.tables.byte_table import ByteTable
@@ -28,7 +28,7 @@ from penstock_codecs.table_operations import NOT_EXISTS, ReadTable
 
 __all__ = ["TableOfTokens"]
 
-TABLE: Final = f"{INTERNAL_TABLES}access-tokens"
+TABLE: Final = f"{GATEWAY_TABLES}access-tokens"
 _BY_ID: Final = b"id:"
 """Beginning of the keys of items for listings."""
 _DIGEST: Final = 32

@@ -1,4 +1,4 @@
-"""Conversion of records for servers whose records are plain bodies, S3P and segment stores; see docs/loss.md."""
+"""Conversion of records for servers whose records are plain bodies; see docs/loss.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Handling of records that S3P cannot carry, in both directions; see docs/loss.md.
+"""Handling of records that a protocol of plain bodies cannot carry, in both directions; see docs/loss.md.
 
-An S3P record is a body of at least one byte (S3P 0.2.0, sections 3 and 8.2). Records of other protocols may have
-headers, an empty body, or be commands (S2 fact sheet, 5.3).
+A record of such a protocol is a body of at least one byte (as in S3P 0.2.0, sections 3 and 8.2). Records of other
+protocols may have headers, an empty body, or be commands (S2 fact sheet, 5.3).
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ class Loss(Enum):
 class LossPolicy(msgspec.Struct, frozen=True):
     """The action for each feature.
 
-    A command record is an operation that has been executed already, so by default it is left out, as S2's SDKs do
-    (`ignore_command_records`).
+    A command record is an operation that has been executed already, so by default it is left out.
     """
 
     headers: Loss = Loss.REFUSE
@@ -75,7 +74,7 @@ class LossRefusal(NamedTuple):
 
 
 class Carried(msgspec.Struct):
-    """The records of a batch that can be delivered over S3P, as columns, up to the first refused record.
+    """The records of a batch that can be delivered, as columns, up to the first refused record.
 
     `last` is the identifier of the batch's last record, delivered or not.
     """
@@ -89,7 +88,7 @@ class Carried(msgspec.Struct):
 
 
 def carry(batch: RecordBatch, policy: LossPolicy) -> Carried:
-    """Apply the policy to records on their way to an S3P client. Raises ValueError if the batch has no ids."""
+    """Apply the policy to records on their way to a client. Raises ValueError if the batch has no ids."""
     columns = batch.columns
     seqs = _places(batch)
     last = RecordId(columns.timestamps[-1], seqs[-1])
@@ -142,7 +141,7 @@ def _carry_one_by_one(batch: RecordBatch, seqs: Sequence[int], policy: LossPolic
 
 
 def take_in(bodies: list[bytes], policy: LossPolicy) -> tuple[list[bytes], Mapping[int, Headers]]:
-    """Return bodies and headers of records that an S3P client appends; envelopes are unwrapped if the policy uses them.
+    """Return bodies and headers of records that a client appends; envelopes are unwrapped if the policy uses them.
 
     Raises NOT_REPRESENTABLE for a record that has the mark of an envelope but is malformed, or whose content the policy
     would not put into an envelope: it could not be read back.

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from typing import Final
 
 from penstock.core.back import Back
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,
     AppendAs,

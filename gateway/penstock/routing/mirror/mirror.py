@@ -143,7 +143,7 @@ class Mirror:
         self._belongs = belongs
         self._queue = Queue(settings.most_waiting)
         self._turns: dict[StreamRef, Turn] = {}
-        self._by_bytes: set[StreamRef] = set()  # appended to by segment clients since their last turn
+        self._by_bytes: set[StreamRef] = set()  # appended to as bytes since their last turn
         self._hurry = False
         self._listing = False
         self._failures = 0

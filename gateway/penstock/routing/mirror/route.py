@@ -13,7 +13,7 @@ import trio
 from msgspec.structs import replace
 
 from penstock.core.back import Back
-from penstock.core.segment_names import INTERNAL_TABLES
+from penstock.core.internal_names import GATEWAY_TABLES
 from penstock.routing.mirror.attributes import Attributes
 from penstock.routing.mirror.mirror import Mirror
 from penstock.routing.mirror.settings import MirrorSettings
@@ -95,7 +95,7 @@ class MirroredRoute:
         self._holder = holder
         self._settings = settings or MirrorSettings()
         self._belongs = belongs
-        self._kept = ByteTable(store, f"{INTERNAL_TABLES}routes")
+        self._kept = ByteTable(store, f"{GATEWAY_TABLES}routes")
         self._states = StateTable(store, route)
         self._attributes = Attributes()
         self._mirror = self._new_mirror()

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.core.back import Back, Following, ReadSession
 from penstock.routing.mirror.hashing import HashedParts, alone
-from penstock_codecs.byte_operations import GetSegmentInfo, Seal
+from penstock_codecs.byte_operations import GetByteStreamInfo, Seal
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import NO_HEADERS, Record, RecordBatch, StreamRef, metered_size
 from penstock_codecs.operations import (
@@ -66,11 +66,11 @@ class Sides(msgspec.Struct, frozen=True):
 
     async def copy_seal(self, by_bytes: bool) -> None:
         """Seal the secondary's stream if the primary's is sealed. A primary that is not byte-based itself is asked only
-        about streams that segment clients append to (`by_bytes`), the only ones that it can know to be sealed."""
+        about streams that clients append bytes to (`by_bytes`), the only ones that it can know to be sealed."""
         may_be_sealed = by_bytes or Capability.TABLES in self.primary.capabilities
         if not (may_be_sealed and self.both(Capability.BYTES)):
             return
-        if (await self.primary.perform(GetSegmentInfo(self.stream))).sealed:
+        if (await self.primary.perform(GetByteStreamInfo(self.stream))).sealed:
             await self.secondary.perform(Seal(self.stream))
 
     async def is_another(self, back: Back, seq_num: int, last: str, parts: HashedParts) -> bool:
@@ -93,8 +93,8 @@ class Sides(msgspec.Struct, frozen=True):
         """Return by how many bytes the secondary's stream is shorter, 0 unless both backs know lengths in bytes."""
         if not self.both(Capability.BYTES):
             return 0
-        length = (await self.primary.perform(GetSegmentInfo(self.stream))).length
-        return length - (await self.secondary.perform(GetSegmentInfo(self.stream))).length
+        length = (await self.primary.perform(GetByteStreamInfo(self.stream))).length
+        return length - (await self.secondary.perform(GetByteStreamInfo(self.stream))).length
 
     async def give_configuration(self) -> None:
         """Configure the secondary's stream for a cut-over, to stamp records as the primary's does. The old primary's is

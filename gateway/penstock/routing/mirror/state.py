@@ -47,7 +47,7 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
     - `stopped`: the reason that the copy stopped, "" if it has not.
     - `equal`: both sides ended at `compared` when last checked.
     - `unkept`: number of records whose headers or timestamps differ, because a side does not keep them.
-    - `by_bytes`: segment clients append to the stream.
+    - `by_bytes`: clients append bytes to the stream.
     - `byte_shift`: bytes by which the primary is longer than the secondary, if `by_bytes`.
     """
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 from penstock.core.back import AppendSession, AppendSessionWrapper, Back, BackWrapper
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.routing.mirror.attributes import Attributes
 from penstock_codecs.byte_operations import AppendBytes, Merge, Seal
 from penstock_codecs.model import StreamRef
@@ -18,7 +18,7 @@ __all__ = ["ReportingBack"]
 
 R = TypeVar("R")
 Touched = Callable[[StreamRef, int | None, bool], None]
-"""Takes the stream, its next sequence number (None if unknown), and whether a segment client has changed it."""
+"""Takes the stream, its next sequence number (None if unknown), and whether a client has changed it as bytes."""
 _BY_BYTES: Final = (AppendBytes, Merge, Seal)
 _CHANGES: Final = (Append, AppendBytes, Seal, CreateStream, EnsureStream)
 
@@ -27,7 +27,7 @@ class ReportingBack(BackWrapper):
     """A `Back` that reports changes. `touched` is called for every stream that may have new records or was sealed; it
     must not block. `attributes` records the attributes that operations name.
 
-    Internal segments are not reported, nor are transactions until they are committed.
+    Internal streams are not reported, nor are transactions until they are committed.
     """
 
     def __init__(self, back: Back, touched: Touched, attributes: Attributes) -> None:

@@ -21,15 +21,12 @@ from penstock.routing.mirror.settings import MirrorSettings, OnRefused
 from penstock.routing.mirror.sides import NOT_THERE, MirrorReader, Sides, open_reader
 from penstock.routing.mirror.state import MirrorDifference, MirroredStream
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import MIB
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
 from penstock_codecs.model import Record, RecordBatch, metered_size
 from penstock_codecs.operations import Capability, FromSeqNum, Read
 
 __all__ = ["MOVED", "Turn"]
 
-_MOST_RECORDS: Final = 1000
-_MOST_BYTES: Final = 1 * MIB
-"""Most records and bytes of one append, the limits of S2 (S2 fact sheet, 5.1)."""
 _GATHER_SECONDS: Final = 0.1
 """Longest time that records wait for more to be appended with them: the primary may be lost meanwhile."""
 _BETWEEN: Final = 2
@@ -318,7 +315,7 @@ async def _with_more(first: RecordBatch, session: ReadSession) -> _Gathered:
     batches = [first]
     records, size = first.count, first.metered
     with trio.move_on_after(_GATHER_SECONDS):
-        while records < _MOST_RECORDS and size < _MOST_BYTES and session.behind():
+        while records < MAX_BATCH_RECORDS and size < MAX_BATCH_BYTES and session.behind():
             try:
                 event = await session.next()
             except OperationFailed as error:
@@ -337,7 +334,7 @@ def _appendable(batches: list[RecordBatch]) -> Iterator[list[Record]]:
     size = 0
     for record in chain.from_iterable(batch.records() for batch in batches):
         of_record = metered_size((record.body,), {0: tuple(record.headers)} if record.headers else {})
-        full = len(portion) == _MOST_RECORDS or size + of_record > _MOST_BYTES
+        full = len(portion) == MAX_BATCH_RECORDS or size + of_record > MAX_BATCH_BYTES
         if portion and (full or record.seq_num != portion[-1].seq_num + 1):
             yield portion
             portion, size = [], 0

@@ -434,7 +434,7 @@ class _Run:
 
 
 def _first(events: Sequence[CaptureEvent]) -> bytes:
-    """Return the client's first bytes, which identify the version of HTTP or the dialect of the segment protocol."""
+    """Return the client's first bytes, which identify the version of HTTP or the dialect of another protocol."""
     if any(isinstance(event, Joined) and event.version == "2" for event in events):
         return PREFACE
     return b"".join(

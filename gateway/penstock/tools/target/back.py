@@ -19,7 +19,6 @@ from penstock.core.back import AppendSession, Back, ReadSession
 from penstock.core.config_fields import DEFAULT_BASIN
 from penstock.core.errors import out_of_groups
 from penstock.core.matching import Match, StreamPattern
-from penstock.core.segment_names import SegmentNames
 from penstock.protocols.back_opening import BackContext
 from penstock.protocols.servers import Server
 from penstock.protocols.tables import BackTable, NumberedBackTable
@@ -44,10 +43,10 @@ _LOSS_KEYS: Final = ("headers", "empty_body", "command_records")
 class TargetOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a target beside its URL.
 
-    `token`: the bearer token to present (S2). `tls_ca`: PEM file of the authorities of its certificate; None: the
+    `token`: the bearer token to present. `tls_ca`: PEM file of the authorities of its certificate; None: the
     system's. `tls_certificate`, `tls_key`: PEM files of a client certificate; None: none is presented. `loss`: one of
     LOSS_WORDS for all that cannot be carried; None: each protocol's default, which mostly refuses. `basin`: of recorded
-    S3P and segment clients, whose names have none. `renames`: globs over names of streams with their names on the
+    clients whose names have none. `renames`: globs over names of streams with their names on the
     target, as `stream` and `to_stream` of a route that matches by glob; the first match counts.
     """
 
@@ -88,7 +87,7 @@ async def _back(target: Server, options: TargetOptions) -> AsyncIterator[Back]:
         Rewriting.compile(StreamPattern.compile(Match.GLOB, None, pattern), to_basin, to_stream)
         for pattern, to_basin, to_stream in renamed(target, options)
     ]
-    table, basin = back_table(target, options), SegmentNames(options.basin)
+    table = back_table(target, options)
     with out_of_groups():
         async with trio.open_nursery() as nursery:
             store = _TemporaryStore(nursery)
@@ -96,7 +95,7 @@ async def _back(target: Server, options: TargetOptions) -> AsyncIterator[Back]:
             async with target.kind.back.open_checked(context, TARGET_BACK, table) as opened:
                 holder = TargetHolder(opened)
                 routes = [Route(TARGET_BACK, rewriting, holder) for rewriting in rewritings]
-                yield Router(routes, store).for_listener("", basin)
+                yield Router(routes, store).for_listener("")
             store.close()
 
 

@@ -34,8 +34,8 @@ class TargetGateway:
         self._nursery = nursery
 
     async def connect(self, protocol: str) -> trio.abc.HalfCloseableStream:
-        """Return a new connection to the front of a protocol (`s2`, `s3p`, `segment`, `controller`), in plaintext. It
-        ends with the block of `open_target_gateway` at the latest."""
+        """Return a new connection to the front of a protocol, such as `s2`, in plaintext. It ends with the
+        block of `open_target_gateway` at the latest."""
         ours, theirs = trio.socket.socketpair()
         self._nursery.start_soon(self._serve, self._listeners[protocol], trio.SocketStream(theirs))
         await trio.lowlevel.checkpoint()

@@ -1,6 +1,6 @@
 """The names of streams on the command line: BASIN/STREAM on a server, or SCHEME://HOST:PORT/BASIN/STREAM.
 
-A server whose protocol has no basins, as S3P, has only STREAM behind its address. In a URL the name is percent-encoded
+A server whose protocol has no basins has only STREAM behind its address. In a URL the name is percent-encoded
 (RFC 3986, 2.1); elsewhere it is as it is.
 """
 

@@ -11,7 +11,7 @@ from penstock.protocols.plugin import server_kinds, servers_from
 from penstock.protocols.servers import Server, ServerKind
 from penstock_codecs.failures import OperationFailed
 
-__all__ = ["BadTarget", "examples", "parse_target"]
+__all__ = ["BadTarget", "examples", "parse_target", "schemes"]
 
 
 class BadTarget(ValueError):
@@ -22,6 +22,15 @@ def examples() -> str:
     """Return a URL of each kind of server, for help and errors."""
     *most, last = [kind.example for kind in server_kinds().values()]
     return f"{', '.join(most)} or {last}"
+
+
+def schemes() -> str:
+    """Return the schemes of URLs, with their options, and what the aliases stand for, for help."""
+    names: list[str] = []
+    for kind in server_kinds().values():
+        names += [kind.scheme, *(f"{kind.scheme}+{option}" for option in sorted(kind.options))]
+        names += [f"{alias} (as {scheme})" for alias, (scheme, _) in kind.aliases.items()]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def parse_target(url: str) -> Server:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock_codecs.limits import MIB, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_RECORDS, MIB
 from penstock_spark.clients.plugin import AppendLimits, ClientPlugin, Deduplication, Endpoint, Scheme
 
 if TYPE_CHECKING:
@@ -25,5 +25,5 @@ PLUGIN: Final = ClientPlugin(
     lists=False,
     basins=False,
     appends=Deduplication.NUMBERED,
-    limits=AppendLimits(S2_MAX_BATCH_RECORDS, 1 * MIB, 1 * MIB - 64),
+    limits=AppendLimits(MAX_BATCH_RECORDS, 1 * MIB, 1 * MIB - 64),
 )

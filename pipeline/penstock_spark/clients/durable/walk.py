@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from penstock_codecs.durable import BEGINNING, ContentReader, PositionAnswer, TakenRecords, content_of
 from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError, fail
-from penstock_codecs.limits import MIB, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_RECORDS, MIB
 from penstock_codecs.model import Columns
 from penstock_spark.clients.base import ReadPosition, ReadResult
 from penstock_spark.clients.durable.connection import DurableConnection
@@ -179,7 +179,7 @@ class DurableWalk:
 
     def _take(self, reader: ContentReader, most: int) -> TakenRecords:
         try:
-            return reader.take(min(most, S2_MAX_BATCH_RECORDS), _PAGE_BYTES)
+            return reader.take(min(most, MAX_BATCH_RECORDS), _PAGE_BYTES)
         except RemoteProtocolError as error:
             raise lost(self._endpoint, f"stream {self._stream}: {error.failure.message}") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
 from penstock_spark.clients.plugin import AppendLimits, ClientPlugin, Deduplication, Endpoint, Scheme
 
 if TYPE_CHECKING:
@@ -37,6 +37,6 @@ PLUGIN: Final = ClientPlugin(
     bounds=frozenset({"seq_num", "timestamp"}),
     headers=True,
     appends=Deduplication.EXPECTED,
-    limits=AppendLimits(S2_MAX_BATCH_RECORDS, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_BYTES),
+    limits=AppendLimits(MAX_BATCH_RECORDS, MAX_BATCH_BYTES, MAX_BATCH_BYTES),
     check_basin=_check_basin,
 )

@@ -9,8 +9,9 @@ from uuid import UUID
 
 from penstock_codecs.byte_operations import NO_ATTRIBUTE
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT
+from penstock_codecs.limits import MIB
 from penstock_codecs.segment import join_events, released
+from penstock_codecs.segment.limits import SEGMENT_MAX_EVENT
 from penstock_spark.clients.base import NumberedAppender
 from penstock_spark.clients.segment.stores import EndpointStores
 

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 
 from penstock_codecs.codec import PAUSED, Pull
 from penstock_codecs.failures import FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError, fail
-from penstock_codecs.limits import SEGMENT_VERSIONS
 from penstock_codecs.segment import Dialect, SegmentClient, SegmentMessage, released
+from penstock_codecs.segment.limits import SEGMENT_VERSIONS
 from penstock_codecs.segment.refusals import refusal
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import lost

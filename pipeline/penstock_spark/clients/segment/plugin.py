@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock_codecs.limits import MIB, S2_MAX_BATCH_RECORDS, SEGMENT_MAX_EVENT
+from penstock_codecs.limits import MAX_BATCH_RECORDS, MIB
+from penstock_codecs.segment.limits import SEGMENT_MAX_EVENT
 from penstock_spark.clients.plugin import AppendLimits, ClientPlugin, Deduplication, Endpoint, Scheme
 
 if TYPE_CHECKING:
@@ -29,5 +30,5 @@ PLUGIN: Final = ClientPlugin(
     },
     bounds=frozenset({"seq_num", "offset"}),
     appends=Deduplication.NUMBERED,
-    limits=AppendLimits(S2_MAX_BATCH_RECORDS, 1 * MIB, SEGMENT_MAX_EVENT),
+    limits=AppendLimits(MAX_BATCH_RECORDS, 1 * MIB, SEGMENT_MAX_EVENT),
 )

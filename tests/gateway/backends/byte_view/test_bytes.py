@@ -10,14 +10,14 @@ from penstock.backends.byte_view import BytesOnRecords, open_bytes_on_records
 from penstock.backends.byte_view.labels import LABEL, PIECE
 from penstock.backends.embedded import EmbeddedBack
 from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes
+from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import Header, StreamRef
 from penstock_codecs.operations import Capability, FromSeqNum
 
 
 async def content(back: BytesOnRecords, step: int = 1 << 20, stream: StreamRef = STREAM) -> bytes:
-    info = await back.perform(GetSegmentInfo(stream))
+    info = await back.perform(GetByteStreamInfo(stream))
     data, at = b"", info.start_offset
     while at < info.length:
         read = await back.perform(ReadBytes(stream, at, step))
@@ -67,6 +67,6 @@ class TestAppended:
 
     async def test_nothing_that_is_not_there(self, back: BytesOnRecords) -> None:
         other = StreamRef(BASIN, "other")
-        for operation in (sending(b"x", stream=other), ReadBytes(other, 0, 10), GetSegmentInfo(other)):
+        for operation in (sending(b"x", stream=other), ReadBytes(other, 0, 10), GetByteStreamInfo(other)):
             with Fails(FailureCode.STREAM_NOT_FOUND):
                 await back.perform(operation)

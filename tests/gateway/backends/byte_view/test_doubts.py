@@ -18,7 +18,7 @@ from penstock.backends.byte_view.writers import WriterStates
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
 from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, ReadBytes
+from penstock_codecs.byte_operations import GetAttribute, GetByteStreamInfo, ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail, CreateStream
@@ -30,7 +30,7 @@ Reopen = Callable[[], AbstractAsyncContextManager[BytesOnRecords]]
 
 
 async def content(back: Back) -> bytes:
-    length = (await back.perform(GetSegmentInfo(STREAM))).length
+    length = (await back.perform(GetByteStreamInfo(STREAM))).length
     data = b""
     while len(data) < length:
         data += (await back.perform(ReadBytes(STREAM, len(data), 1 << 20))).data
@@ -138,7 +138,7 @@ class TestWhoWaits:
         done = []
 
         async def follow(stream: StreamRef) -> None:
-            offset = (await back.perform(GetSegmentInfo(stream))).length
+            offset = (await back.perform(GetByteStreamInfo(stream))).length
             await back.perform(ReadBytes(stream, offset, 100, wait=0.5))
 
         async def read(stream: StreamRef) -> None:

@@ -17,7 +17,7 @@ from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,
     AppendBytes,
     GetAttribute,
-    GetSegmentInfo,
+    GetByteStreamInfo,
     ReadBytes,
     WriterPosition,
 )
@@ -31,7 +31,7 @@ Reopen = Callable[[], AbstractAsyncContextManager[BytesOnRecords]]
 
 
 async def content(back: Back) -> bytes:
-    length = (await back.perform(GetSegmentInfo(STREAM))).length
+    length = (await back.perform(GetByteStreamInfo(STREAM))).length
     data = b""
     while len(data) < length:
         data += (await back.perform(ReadBytes(STREAM, len(data), 1 << 20))).data

@@ -18,7 +18,7 @@ from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.back import Back
 from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_layout import Layout
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Truncate
+from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes, Truncate
 from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.model import Header, Headers
 from penstock_codecs.operations import Append, CreateBasin, CreateStream
@@ -54,7 +54,7 @@ def _append(records: list[tuple[Headers, bytes]]) -> Append:
 
 
 async def whole(back: Back, step: int = 1 << 20) -> tuple[int, bytes]:
-    info = await back.perform(GetSegmentInfo(STREAM))
+    info = await back.perform(GetByteStreamInfo(STREAM))
     data = b""
     while (at := info.start_offset + len(data)) < info.length:
         read = await back.perform(ReadBytes(STREAM, at, step))
@@ -106,6 +106,6 @@ async def _act(todo: list[bytes | Append | str], model: Back, back: Back) -> Non
             ack = await back.perform(AppendBytes(STREAM, action))
             assert ack.offset == (await model.perform(AppendBytes(STREAM, action))).offset
         else:
-            info = await model.perform(GetSegmentInfo(STREAM))
+            info = await model.perform(GetByteStreamInfo(STREAM))
             at = (info.start_offset + info.length) // 2
             assert await back.perform(Truncate(STREAM, at)) == await model.perform(Truncate(STREAM, at))

@@ -19,7 +19,7 @@ from penstock.backends.embedded import EmbeddedBack
 from penstock.backends.logged_tables import open_logged_tables
 from penstock.core.back import Back
 from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, ReadBytes, Seal, Truncate
+from penstock_codecs.byte_operations import GetAttribute, GetByteStreamInfo, ReadBytes, Seal, Truncate
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import Append, CheckTail, CreateStream, DeleteStream, Operation
 
@@ -40,7 +40,7 @@ async def gateways(server: EmbeddedBack, settings: BytesSettings, wall: Wall) ->
 
 
 async def content(back: Back) -> bytes:
-    info = await back.perform(GetSegmentInfo(STREAM))
+    info = await back.perform(GetByteStreamInfo(STREAM))
     data = b""
     while len(data) < info.length:
         data += (await back.perform(ReadBytes(STREAM, len(data), 1 << 20))).data
@@ -129,10 +129,10 @@ async def test_a_seal_and_a_trim_hold_through_every_gateway(gateways: list[Bytes
     await one.perform(sending(b"a", position=1))
     await other.perform(sending(b"b", position=2))
     assert await third.perform(Truncate(STREAM, 9)) == 9
-    assert (await one.perform(GetSegmentInfo(STREAM))).start_offset == 9
+    assert (await one.perform(GetByteStreamInfo(STREAM))).start_offset == 9
     assert await other.perform(Seal(STREAM)) == 18
     for back in gateways:
-        assert (await back.perform(GetSegmentInfo(STREAM))).sealed
+        assert (await back.perform(GetByteStreamInfo(STREAM))).sealed
         with Fails(FailureCode.STREAM_SEALED):
             await back.perform(sending(b"c", position=3))
         with Fails(FailureCode.STREAM_SEALED):
@@ -195,7 +195,7 @@ async def test_nothing_is_acknowledged_behind_a_seal_of_another_gateway(
         await begun.wait()
         length = await one.perform(Seal(STREAM))
     assert max(ends) <= length // 9, "each event has nine bytes"
-    assert {(await back.perform(GetSegmentInfo(STREAM))).length for back in gateways} == {length}
+    assert {(await back.perform(GetByteStreamInfo(STREAM))).length for back in gateways} == {length}
 
 
 async def test_a_seal_is_finished_before_another_gateway_gets_the_stream(
@@ -242,7 +242,7 @@ async def test_a_gateway_that_dies_while_it_seals(
     monkeypatch.undo()
     for back in (other, one):
         assert await back.perform(GetAttribute(STREAM, WRITER)) == 1
-        assert not (await back.perform(GetSegmentInfo(STREAM))).sealed
+        assert not (await back.perform(GetByteStreamInfo(STREAM))).sealed
 
 
 async def test_a_stream_that_was_created_again_is_new_everywhere(gateways: list[BytesOnRecords]) -> None:

@@ -22,7 +22,7 @@ from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,
     BytesRead,
     GetAttribute,
-    GetSegmentInfo,
+    GetByteStreamInfo,
     ReadBytes,
     Seal,
     Truncate,
@@ -86,11 +86,11 @@ class TestSeals:
             with Fails(FailureCode.STREAM_SEALED):
                 await back.perform(append)
         await server.perform(appending(b"unseen"))
-        info = await back.perform(GetSegmentInfo(STREAM))
+        info = await back.perform(GetByteStreamInfo(STREAM))
         assert (info.length, info.sealed) == (18, True)
         found = await read(back, 9)
         assert (found.data, found.at_tail) == (join_events([b"b"]), True)
-        assert (await read(back, 18, 5.0)).end_of_segment
+        assert (await read(back, 18, 5.0)).end_of_stream
         with Fails(FailureCode.INVALID, "beyond"):
             await read(back, 19)
 
@@ -143,7 +143,7 @@ class TestSeals:
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked(0.05)
             await back.perform(Seal(STREAM))
-        assert found == [BytesRead(0, b"", at_tail=True, end_of_segment=True, dropped={})]
+        assert found == [BytesRead(0, b"", at_tail=True, end_of_stream=True, dropped={})]
 
 
 class TestWaiting:
@@ -164,7 +164,7 @@ class TestWaiting:
         assert len(records.reads) <= 2
 
     async def test_until_the_time_is_over(self, back: BytesOnRecords) -> None:
-        assert await read(back, 5, 0.05) == BytesRead(5, b"", at_tail=True, end_of_segment=False, dropped={})
+        assert await read(back, 5, 0.05) == BytesRead(5, b"", at_tail=True, end_of_stream=False, dropped={})
 
     async def test_readers_in_steps_share_a_session(self, back: BytesOnRecords, records: RecordsOnly) -> None:
         await back.perform(sending(*[b"%03d" % number for number in range(900)]))
@@ -201,13 +201,13 @@ class TestEnvelopes:
         wrapped = BytesSettings(envelopes=Layout.ENVELOPE_HEADERS)
         async with open_bytes_on_records(records, "e", state) as back:
             await back.perform(append)
-            assert (await back.perform(GetSegmentInfo(STREAM))).length == 9
+            assert (await back.perform(GetByteStreamInfo(STREAM))).length == 9
         lengths = []
         for settings in (wrapped, BytesSettings(), wrapped):
             async with open_bytes_on_records(records, "e", state, settings) as back:
-                before = (await back.perform(GetSegmentInfo(STREAM))).length
+                before = (await back.perform(GetByteStreamInfo(STREAM))).length
                 await back.perform(append)
-                lengths.append((await back.perform(GetSegmentInfo(STREAM))).length - before)
+                lengths.append((await back.perform(GetByteStreamInfo(STREAM))).length - before)
                 assert len((await read(back, 0)).data) == before + lengths[-1]
         assert lengths[0] == lengths[2] > 9 == lengths[1]
 
@@ -227,9 +227,9 @@ class TestWhatGoes:
     async def test_others_trim(self, back: BytesOnRecords, server: EmbeddedBack) -> None:
         for number in range(40):
             await server.perform(appending(b"%02d" % number))
-        assert (await back.perform(GetSegmentInfo(STREAM))).length == 400
+        assert (await back.perform(GetByteStreamInfo(STREAM))).length == 400
         await server.perform(Trim(STREAM, FromSeqNum(17)))
-        assert (await back.perform(GetSegmentInfo(STREAM))).start_offset == 170
+        assert (await back.perform(GetByteStreamInfo(STREAM))).start_offset == 170
         with Fails(FailureCode.OFFSET_TRUNCATED):
             await read(back, 160)
         assert (await read(back, 170)).data[8:10] == b"17"
@@ -240,14 +240,14 @@ class TestWhatGoes:
         for _ in range(3):
             await server.perform(appending(b"x"))
         await server.perform(Trim(STREAM, FromSeqNum(2)))
-        info = await back.perform(GetSegmentInfo(STREAM))
+        info = await back.perform(GetByteStreamInfo(STREAM))
         assert (info.start_offset, info.length) == (0, 9)
         assert (await read(back, 0)).data == join_events([b"x"])
 
     async def test_a_reader_hears_of_a_trim(self, back: BytesOnRecords, server: EmbeddedBack) -> None:
         for number in range(40):
             await server.perform(appending(b"%02d" % number))
-        await back.perform(GetSegmentInfo(STREAM))
+        await back.perform(GetByteStreamInfo(STREAM))
         await server.perform(Trim(STREAM, FromSeqNum(30)))
         with Fails(FailureCode.OFFSET_TRUNCATED) as fails:
             await read(back, 50)
@@ -269,7 +269,7 @@ class TestWhatGoes:
         await back.perform(CreateBasin(BASIN, BasinConfig(create_stream_on_append=True)))
         await back.perform(appending(b"abc"))
         assert await back.perform(GetAttribute(STREAM, bytes(16))) == NO_ATTRIBUTE
-        assert (await back.perform(GetSegmentInfo(STREAM))).length == 11
+        assert (await back.perform(GetByteStreamInfo(STREAM))).length == 11
 
     async def test_who_waits_hears_that_it_is_deleted(self, back: BytesOnRecords) -> None:
         async def wait() -> None:
@@ -287,8 +287,8 @@ class TestWhatGoes:
         await server.perform(DeleteStream(STREAM))
         await server.perform(CreateStream(STREAM))
         with Fails(FailureCode.STREAM_NOT_FOUND):
-            await back.perform(GetSegmentInfo(STREAM))
-        assert (await back.perform(GetSegmentInfo(STREAM))).length == 0
+            await back.perform(GetByteStreamInfo(STREAM))
+        assert (await back.perform(GetByteStreamInfo(STREAM))).length == 0
         assert (await back.perform(sending(b"c", position=1))).offset == 9
 
 
@@ -308,7 +308,7 @@ class TestConditions:
     ) -> None:
         """Another client's append between the check and the append makes it fail, unless that record has no bytes."""
         for body, fails in ((b"", False), (b"x", True)):
-            length = (await back.perform(GetSegmentInfo(STREAM))).length
+            length = (await back.perform(GetByteStreamInfo(STREAM))).length
             records.before_sending.append(appending(body))
             append = sending(b"y", offset=length, position=length + 1)
             if fails:

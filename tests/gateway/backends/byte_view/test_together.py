@@ -16,7 +16,7 @@ from penstock_codecs.byte_operations import (
     AttributeUpdate,
     BytesRead,
     GetAttribute,
-    GetSegmentInfo,
+    GetByteStreamInfo,
     Merge,
     Merged,
     ReadBytes,
@@ -81,7 +81,7 @@ class TestMerges:
             assert await back.perform(Merge(STREAM, (SOURCE,))) == Merged((13,))
             assert (await read(back, 0)).data == join_events([b"there"])
             with Fails(FailureCode.STREAM_NOT_FOUND):
-                await state.perform(GetSegmentInfo(SOURCE))
+                await state.perform(GetByteStreamInfo(SOURCE))
 
     async def test_interrupted_and_asked_for_again(self, back: BytesOnRecords, records: RecordsOnly) -> None:
         await back.perform(CreateStream(SOURCE))
@@ -120,7 +120,7 @@ class TestOthers:
     async def test_both_kinds_in_one_session(self, back: BytesOnRecords) -> None:
         for create in (True, False):
             async with back.append_session(STREAM, create_if_missing=create) as session:
-                start = (await back.perform(GetSegmentInfo(STREAM))).length
+                start = (await back.perform(GetByteStreamInfo(STREAM))).length
                 await session.send(appending(b"a"))
                 await session.send(sending(b"b", position=start + 1))
                 await session.send(appending(b"c"))
@@ -142,7 +142,7 @@ class TestOthers:
             await acknowledged(session, 1)
             with Fails(FailureCode.STALE_WRITER_POSITION):
                 await session.receive()
-        assert (await back.perform(GetSegmentInfo(STREAM))).length == 18
+        assert (await back.perform(GetByteStreamInfo(STREAM))).length == 18
 
 
 async def records_of(server: EmbeddedBack) -> list[Record]:

@@ -7,7 +7,7 @@ from support.store import BASIN, STREAM, Fails, sending
 
 from penstock.backends.byte_view import BytesOnRecords
 from penstock.backends.byte_view.traces import BloomFilter
-from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.byte_operations import GetByteStreamInfo
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import DeleteStream
@@ -32,7 +32,7 @@ async def test_a_stream_that_only_looks_as_if_it_was_seen(back: BytesOnRecords, 
     with Fails(FailureCode.STREAM_NOT_FOUND):
         await back.perform(DeleteStream(missing))
     with Fails(FailureCode.STREAM_NOT_FOUND):
-        await back.perform(GetSegmentInfo(missing))
+        await back.perform(GetByteStreamInfo(missing))
     assert (await back.perform(sending(b"a"))).offset == 9
     await back.perform(DeleteStream(STREAM))
     with Fails(FailureCode.STREAM_NOT_FOUND):

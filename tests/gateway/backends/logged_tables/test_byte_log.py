@@ -25,7 +25,7 @@ from trio.testing import MockClock
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.backends.logged_tables import ByteLog, LoggedTables, TableState, byte_log, open_logged_tables
 from penstock.core.back import Back
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Truncate
+from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes, Truncate
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
@@ -108,7 +108,7 @@ async def items(back: Back) -> dict[bytes, bytes]:
 
 
 async def size_of(store: Back) -> int:
-    info = await store.perform(GetSegmentInfo(LOG))
+    info = await store.perform(GetByteStreamInfo(LOG))
     return info.length - info.start_offset
 
 
@@ -169,7 +169,7 @@ async def test_the_log_stays_short_and_keeps_every_version(
             await one.perform(UpdateTable("#other", (TableItem(b"often", bytes(1000)),)))
             assert (await other.perform(GetTableInfo(TABLE))).length == newest + 1
             assert await size_of(store) < 60_000
-        assert (await store.perform(GetSegmentInfo(LOG))).start_offset > 60_000
+        assert (await store.perform(GetByteStreamInfo(LOG))).start_offset > 60_000
         expected = await other.perform(ListTable(TABLE))
     async with gateways(store, store) as (fresh, _):
         assert await fresh.perform(ListTable(TABLE)) == expected
@@ -201,11 +201,11 @@ async def test_frames_do_not_grow_when_they_are_copied(clock: MockClock, store: 
             await put(back, b"kept-%d" % number, bytes(900_000))
         largest = 0
         for number in range(30):
-            before = (await store.perform(GetSegmentInfo(LOG))).length
+            before = (await store.perform(GetByteStreamInfo(LOG))).length
             await put(back, b"often", b"%d" % number + bytes(900_000))
-            largest = max(largest, (await store.perform(GetSegmentInfo(LOG))).length - before)
+            largest = max(largest, (await store.perform(GetByteStreamInfo(LOG))).length - before)
         assert largest < 3 * MIB
-        assert (await store.perform(GetSegmentInfo(LOG))).start_offset > 6_000_000, "all that stays was copied"
+        assert (await store.perform(GetByteStreamInfo(LOG))).start_offset > 6_000_000, "all that stays was copied"
         found = await back.perform(ReadTable(TABLE, (b"kept-0",)))
         assert found[0] is not None and len(found[0].value) == 900_000
 
@@ -265,7 +265,7 @@ async def test_a_log_that_someone_else_truncated_is_a_reason_not_to_be_ready(clo
         await back.perform(CreateTable(TABLE))
         await put(back, b"a", b"1")
         assert back.trouble is None
-        await store.perform(Truncate(LOG, (await store.perform(GetSegmentInfo(LOG))).length))
+        await store.perform(Truncate(LOG, (await store.perform(GetByteStreamInfo(LOG))).length))
         await trio.sleep(20)
         assert back.trouble is not None and "were truncated" in back.trouble
         await put(back, b"b", b"2")

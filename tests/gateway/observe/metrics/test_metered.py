@@ -161,7 +161,7 @@ async def test_operations(meter: Meter) -> None:
     with pytest.raises(OperationFailed):
         await metered_operation(meter, CheckTail(STREAM), _gives(fail(FailureCode.AUTHN, "no")))
     assert sum(meter.seconds_of(CheckTail).counts) == 1
-    found = BytesRead(0, b"12345", at_tail=True, end_of_segment=False, dropped={})
+    found = BytesRead(0, b"12345", at_tail=True, end_of_stream=False, dropped={})
     await metered_operation(meter, ReadBytes(STREAM, 0, 10, 0.0), _gives(found))
     await metered_operation(meter, ReadBytes(STREAM, 0, 10, 9.0), _gives(found))
     assert (meter.reads.bytes.value, meter.reads.batches.value) == (10, 2)

@@ -17,12 +17,12 @@ from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
-from penstock.core.segment_names import SegmentName
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import KeyValueTable, ReaderGroup, TransactionState
 from penstock.protocols.controller.controller.topology import KeyRange, equal_ranges
 from penstock.protocols.controller.controller.transactions import TransactionId
+from penstock.protocols.segment.names import SegmentName
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import ListStreams
 from penstock_codecs.table_operations import NOT_EXISTS, TableItem, UpdateTable

@@ -24,7 +24,7 @@ from penstock.protocols.controller.controller.problems import ControllerProblem,
 from penstock.protocols.controller.controller.records import KeyValueTable, ReaderGroup, TransactionState
 from penstock.protocols.controller.controller.topology import KeyRange, equal_ranges
 from penstock.protocols.controller.controller.transactions import TransactionId
-from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.byte_operations import GetByteStreamInfo
 from penstock_codecs.failures import FailureCode, OperationFailed
 
 GROUP = ReaderGroup(3000, 30000, 3, 0, 0, "an-id", (), (), 0)
@@ -244,5 +244,5 @@ async def test_changes_of_all_kinds_through_all_gateways_at_once(clock: MockCloc
                 current = stream.current
                 assert [one.low for one in current] == [0.0, *(one.high for one in current[:-1])], name
                 for segment in current:
-                    found = await gateways.server.perform(GetSegmentInfo(NAMES.to_stream(stream.name_of(segment))))
+                    found = await gateways.server.perform(GetByteStreamInfo(NAMES.to_stream(stream.name_of(segment))))
                     assert not found.sealed, (name, segment)

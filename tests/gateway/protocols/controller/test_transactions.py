@@ -17,7 +17,7 @@ from penstock.protocols.controller.controller.problems import ControllerProblem
 from penstock.protocols.controller.controller.records import TransactionState
 from penstock.protocols.controller.controller.topology import KeyRange, equal_ranges
 from penstock.protocols.controller.controller.transactions import MAX_LEASE_MS, MAX_OPEN_MS, TransactionId
-from penstock_codecs.byte_operations import GetSegmentInfo, Merge, Seal
+from penstock_codecs.byte_operations import GetByteStreamInfo, Merge, Seal
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import DeleteStream, ListStreams, Operation
@@ -419,7 +419,7 @@ class LimitedMerges(BackWrapper):
 
     async def perform(self, operation: Operation[R]) -> R:
         if isinstance(operation, Merge):
-            sizes = [(await self._inner.perform(GetSegmentInfo(source))).length for source in operation.sources]
+            sizes = [(await self._inner.perform(GetByteStreamInfo(source))).length for source in operation.sources]
             if sum(sizes) > self._most:
                 raise fail(FailureCode.LIMIT_EXCEEDED, "too much at once")
         return await self._inner.perform(operation)

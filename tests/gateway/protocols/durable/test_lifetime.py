@@ -11,7 +11,7 @@ from support.store import appending
 from trio.testing import MockClock
 
 from penstock.core.back import Back, BackWrapper
-from penstock_codecs.byte_operations import GetSegmentInfo, Seal
+from penstock_codecs.byte_operations import GetByteStreamInfo, Seal
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.operations import Append, CreateStream, DeleteStream, FromSeqNum, Operation, Trim
 from penstock_codecs.table_operations import ListTable, RemoveTableKeys, UpdateTable
@@ -219,7 +219,7 @@ async def test_what_has_expired_is_swept(service: Service) -> None:
     await service.front._catalog.sweep()
     for name in ("a", "b"):
         with pytest.raises(OperationFailed):
-            await service.back.perform(GetSegmentInfo(ref(name)))
+            await service.back.perform(GetByteStreamInfo(ref(name)))
     assert await keys(service.back) == [f"stream/{ref('c')}"]
 
 

@@ -25,7 +25,7 @@ from penstock.routing.access.clients import ClientRules
 from penstock.routing.access.guard import GuardedBack
 from penstock.tables.struct_table import Prefix, StructTable
 from penstock_codecs.access_tokens import ResourceSet
-from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.byte_operations import GetByteStreamInfo
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream
 from penstock_codecs.table_operations import ListTable
@@ -141,7 +141,7 @@ async def test_entries_of_older_gateways_go_on(service: Service, far: Back) -> N
 async def test_an_older_entry_of_a_stream_that_routes_rename(service: Service, far: Back) -> None:
     view = routed(service.back, far, RouteTable(name="a", to_stream="a/{stream}")).for_listener("durable")
     await service.back.perform(CreateStream(ref("a/one")))
-    info = await service.back.perform(GetSegmentInfo(ref("a/one")))
+    info = await service.back.perform(GetByteStreamInfo(ref("a/one")))
     table = StructTable(service.back, "durable")
     meta = StreamMeta("text/html", info.incarnation)
     await table.put(STREAMS.key(str(ref("one"))), meta)

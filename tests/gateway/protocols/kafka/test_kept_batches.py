@@ -26,7 +26,7 @@ from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
 from penstock.protocols.kafka.sequences import append_plain
 from penstock_codecs.byte_layout import Layout
-from penstock_codecs.byte_operations import GetSegmentInfo, Merge, ReadBytes, Seal
+from penstock_codecs.byte_operations import GetByteStreamInfo, Merge, ReadBytes, Seal
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, header_of, read_batches, resealed
@@ -118,7 +118,7 @@ async def opened(directory: str | Path, envelopes: Layout = Layout.PLAIN) -> Asy
 
 
 async def all_bytes(back: EmbeddedBack, stream: StreamRef) -> bytes:
-    info = await back.perform(GetSegmentInfo(stream))
+    info = await back.perform(GetByteStreamInfo(stream))
     at, found = info.start_offset, b""
     while at < info.length and (data := (await back.perform(ReadBytes(stream, at, 7))).data):
         found += data

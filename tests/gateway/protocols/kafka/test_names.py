@@ -4,9 +4,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentName
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.protocols.kafka.names import KafkaNames, TopicPartition, topics_of
 from penstock.protocols.kafka.terms import KafkaTerms
+from penstock.protocols.segment.names import SegmentName
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Located

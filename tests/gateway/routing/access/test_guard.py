@@ -30,7 +30,7 @@ from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,
     AppendBytes,
     GetAttribute,
-    GetSegmentInfo,
+    GetByteStreamInfo,
     Seal,
     Truncate,
     UpdateAttribute,
@@ -105,7 +105,7 @@ def test_every_operation_of_s2_is_known() -> None:
     of_s2 = {one for one in vars(operations).values() if isinstance(one, type) and issubclass(one, Operation)} - {
         Operation
     }
-    on_bytes = {GetSegmentInfo, AppendBytes, GetAttribute, UpdateAttribute, Seal}
+    on_bytes = {GetByteStreamInfo, AppendBytes, GetAttribute, UpdateAttribute, Seal}
     assert of_s2 - apart == OPS.keys() - on_bytes
 
 
@@ -133,7 +133,7 @@ async def test_what_is_not_allowed_is_not_asked(guards: Guards) -> None:
         assert "stream other is not in its scope" in await guards.refuses(CreateStream(StreamRef(BASIN, "other")))
         assert "create-basin" in await guards.refuses(CreateBasin("basin-three"))
         assert "delete-stream" in await guards.refuses(DeleteStream(STREAM))
-        assert "check-tail is not allowed" in await guards.refuses(GetSegmentInfo(STREAM))
+        assert "check-tail is not allowed" in await guards.refuses(GetByteStreamInfo(STREAM))
         assert "Truncate" in await guards.refuses(Truncate(STREAM, 0))
         assert "GetTableInfo" in await guards.refuses(GetTableInfo("a/table"))
     assert (await guards.back.perform(CheckTail(STREAM))).seq_num == 1, "who has no token of ours passes"
@@ -145,16 +145,16 @@ CONFINED = (ResourceSet(prefix="t/"), ResourceSet(exact="stream"))
 async def test_operations_on_bytes_need_what_those_on_records_do(guards: Guards) -> None:
     appends = (AppendBytes(STREAM, b"x"), UpdateAttribute(STREAM, bytes(16), 1, NO_ATTRIBUTE), Seal(STREAM))
     with guards.client(scope("read", "check-tail")):
-        assert (await guards.back.perform(GetSegmentInfo(STREAM))).length == 0
+        assert (await guards.back.perform(GetByteStreamInfo(STREAM))).length == 0
         for operation in appends:
             assert "append is not allowed" in await guards.refuses(operation)
     with guards.client(scope("append", "check-tail", streams=ResourceSet(exact="other")), name="elsewhere"):
-        for operation in (GetSegmentInfo(STREAM), *appends):
+        for operation in (GetByteStreamInfo(STREAM), *appends):
             assert "stream stream is not in its scope" in await guards.refuses(operation)
     with guards.client(scope("append"), name="writer"):
         for operation in appends:
             await guards.back.perform(operation)
-    assert (await guards.store.perform(GetSegmentInfo(STREAM))).sealed
+    assert (await guards.store.perform(GetByteStreamInfo(STREAM))).sealed
 
 
 @pytest.mark.parametrize("streams", CONFINED)

@@ -10,7 +10,7 @@ import trio.testing
 from support.bridges.mirror import Two, append, running, settled
 from support.store import BASIN, STREAM, appending, fence, sending, stored_bytes
 
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.routing.mirror.hashing import NO_RECORDS, HashedParts, chain
 from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import AppendBytes, Merge

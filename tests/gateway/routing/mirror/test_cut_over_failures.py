@@ -11,11 +11,12 @@ from support.bridges.mirror import PRIMARY, ROUTE, SECONDARY, Two, append, route
 from support.store import BASIN, STREAM, Fails, sending
 
 from penstock.core.back import BackWrapper
+from penstock.protocols.segment.names import SegmentNames
 from penstock.routing.mirror.mirror import Mirror
 from penstock.routing.mirror.route import MirroredRoute
 from penstock.routing.mirror.settings import MirrorSettings
 from penstock.routing.target import Target, TargetHolder
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, GetAttribute, GetSegmentInfo, Seal, UpdateAttribute
+from penstock_codecs.byte_operations import NO_ATTRIBUTE, GetAttribute, GetByteStreamInfo, Seal, UpdateAttribute
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream, GetStreamConfig, ListBasins
@@ -110,7 +111,7 @@ async def test_writers_go_on_where_they_were(two: Two) -> None:
     """A writer that reconnects gets its position, so that nothing is duplicated; other attributes are copied too."""
     route, holder = two.route()
     await route.open()
-    clients = routed(two, holder).for_listener("segment")
+    clients = routed(two, holder).for_listener("segment", SegmentNames())
     await two.primary.perform(CreateStream(STREAM))
     async with running(route):
         await clients.perform(sending(b"one", writer=WRITER, position=1))
@@ -149,13 +150,13 @@ async def test_what_is_sealed_is_sealed_on_both_sides(two: Two) -> None:
     await two.primary.perform(Seal(before))
     route, holder = two.route()
     await route.open()
-    clients = routed(two, holder).for_listener("segment")
+    clients = routed(two, holder).for_listener("segment", SegmentNames())
     async with running(route):
         await append(clients, b"one")
         await clients.perform(Seal(STREAM))
         assert (await route.cut_over()).reasons == []
         for stream in (STREAM, before):
-            assert (await clients.perform(GetSegmentInfo(stream))).sealed
+            assert (await clients.perform(GetByteStreamInfo(stream))).sealed
             with Fails(FailureCode.STREAM_SEALED):
                 await append(clients, b"two", stream=stream)
         assert (await route.cut_over()).reasons == []
@@ -165,7 +166,7 @@ async def test_a_cut_over_that_cannot_be_written_down_did_not_happen(two: Two) -
     """Everything else is stored before it: a process that dies just afterwards finds the new primary complete."""
     route, holder = two.route()
     await route.open()
-    clients = routed(two, holder).for_listener("segment")
+    clients = routed(two, holder).for_listener("segment", SegmentNames())
     await two.primary.perform(CreateStream(STREAM, StreamConfig(timestamping_mode=TimestampingMode.ARRIVAL)))
     kept = route._kept
     seen = []

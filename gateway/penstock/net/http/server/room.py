@@ -14,7 +14,7 @@ from penstock_codecs.limits import KIB, MIB
 __all__ = ["AHEAD", "Remainder", "SendRoom"]
 
 _PIECE: Final = 1 * MIB
-"""Bytes reserved for an exchange that fetches more to send: the largest batch of an S2 read."""
+"""Bytes reserved for an exchange that fetches more to send: the largest batch of a read."""
 AHEAD: Final = 4 * KIB
 """Bytes that a stream may have unsent beyond its flow-control window when the rest can be fetched again, so that
 something is sent as soon as the window opens. A thousand streams without window hold half of the room."""

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from penstock.backends.turns import StreamTurns
 from penstock.core.clock import Clock
-from penstock.core.segment_names import MARK_PREFIX, SegmentName
 from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, is_internal, is_stream
 from penstock.protocols.controller.controller.numbers import FirstSegment, FirstSegments
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
@@ -34,8 +33,9 @@ from penstock.protocols.controller.controller.records import (
 )
 from penstock.protocols.controller.controller.segments import SegmentStore
 from penstock.protocols.controller.controller.topology import Segment, initial, is_cut, of_epoch, replaced
+from penstock.protocols.segment.names import MARK_PREFIX, SegmentName
 from penstock.tables.struct_table import Key, Prefix, StructTable
-from penstock_codecs.byte_operations import SegmentInfo
+from penstock_codecs.byte_operations import ByteStreamInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.table_operations import NOT_EXISTS
@@ -170,7 +170,7 @@ class Catalog:
         record = StreamRecord(state, Configuration(), initial(1, number))
         return CatalogStream(scope, name, record, NOT_EXISTS if entry is None else entry.version, recorded=False)
 
-    async def _make(self, scope: str, name: str) -> SegmentInfo | None:
+    async def _make(self, scope: str, name: str) -> ByteStreamInfo | None:
         """Create an internal stream whose owner exists. If it existed before, the new one is another stream.
 
         A real segment store never forgets the name of a segment that was deleted.

@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 
 from penstock.core.permissions import ANY_PERMISSION, APPEND, MANAGE, Permission
-from penstock.core.segment_names import SegmentName
 from penstock.protocols.controller.controller.catalog import Catalog
 from penstock.protocols.controller.controller.names import KEY_VALUE_TABLE_SUFFIX, is_stream
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
@@ -22,9 +21,10 @@ from penstock.protocols.controller.controller.records import KeyValueTable, KeyV
 from penstock.protocols.controller.controller.scopes import Scopes
 from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.topology import Segment, initial
+from penstock.protocols.segment.names import SegmentName
 from penstock.tables.struct_table import Prefix, VersionedValue
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import SEGMENT_MAX_TABLE_KEY
+from penstock_codecs.limits import MAX_TABLE_KEY_BYTES
 
 __all__ = ["MAX_PARTITIONS", "KeyValueTables"]
 
@@ -179,9 +179,9 @@ def _check(config: KeyValueTable) -> None:
     """Check what a client wants. Raises INVALID_CONFIG."""
     for what, value, least, most in (
         ("partitionCount", config.partitions, 1, MAX_PARTITIONS),
-        ("primaryKeyLength", config.primary_key_length, 1, SEGMENT_MAX_TABLE_KEY),
-        ("secondaryKeyLength", config.secondary_key_length, 0, SEGMENT_MAX_TABLE_KEY),
-        ("primaryKeyLength + secondaryKeyLength", config.key_length, 1, SEGMENT_MAX_TABLE_KEY),
+        ("primaryKeyLength", config.primary_key_length, 1, MAX_TABLE_KEY_BYTES),
+        ("secondaryKeyLength", config.secondary_key_length, 0, MAX_TABLE_KEY_BYTES),
+        ("primaryKeyLength + secondaryKeyLength", config.key_length, 1, MAX_TABLE_KEY_BYTES),
     ):
         if not least <= value <= most:
             raise ControllerRefusal(ControllerProblem.INVALID_CONFIG, f"{what} is {least} to {most}, not {value}")

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.core.back import Back
-from penstock.core.segment_names import SegmentNames
 from penstock.protocols.controller.controller.catalog import Catalog, groups_in, streams_in
 from penstock.protocols.controller.controller.merging import MergedNames
 from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, is_stream
 from penstock.protocols.controller.controller.records import StreamRecord
 from penstock.protocols.controller.controller.scopes import Scopes
+from penstock.protocols.segment.names import SegmentNames
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import ListStreams
 

@@ -1,10 +1,10 @@
 """The numbers of streams' first segments, which continue when a stream is deleted and created again.
 
-The first segment of a stream is the one that has the stream's own name in the back (`penstock.core.segment_names`),
+The first segment of a stream is the one that has the stream's own name in the back (`protocols.segment.names`),
 whatever its number. Positions in a deleted stream must not be valid in the next one of its name: a reader has to learn
 that its data is gone, and a writer that its segment is. So the next stream begins with the number after all that were
-used, as in Pravega. Clients of other protocols delete and create streams too: `SegmentInfo.incarnation` shows that the
-next time that one of Pravega's clients asks for the stream.
+used, as in Pravega. Clients of other protocols delete and create streams too: `ByteStreamInfo.incarnation` shows that
+the next time that one of Pravega's clients asks for the stream.
 
 Of a deleted stream its next number is kept; of the streams of a deleted scope, the largest of these.
 """
@@ -17,9 +17,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.segment_names import SegmentName
 from penstock.protocols.controller.controller.names import is_internal
 from penstock.protocols.controller.controller.records import StreamRecord
+from penstock.protocols.segment.names import SegmentName
 from penstock.tables.struct_table import Conflict, Key, Prefix, StructTable
 from penstock_codecs.table_operations import NOT_EXISTS
 
@@ -29,7 +29,7 @@ _NUMBER: Final = 0xFFFF_FFFF
 
 
 class FirstSegment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stream's first segment: its id, and which stream of the back it is (see `SegmentInfo`).
+    """A stream's first segment: its id, and which stream of the back it is (see `ByteStreamInfo`).
 
     `incarnation` "": the next stream of the name, or any if the back cannot tell them apart.
     """

@@ -40,7 +40,7 @@ from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.streams import StreamOperations
 from penstock.protocols.controller.controller.topology import CutOrder, Segments, between, compare, least
 from penstock.tables.struct_table import Conflict, Prefix
-from penstock_codecs.byte_operations import SegmentInfo
+from penstock_codecs.byte_operations import ByteStreamInfo
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.table_operations import NOT_EXISTS
 
@@ -158,9 +158,9 @@ class StreamRetention:
         await at_once(lambda name: segments.keep_for(stream.name_of(name), age), stream.record.segments)
         return await self._catalog.save(stream, consumed=consumed)  # last, so that an interrupted change is repeated
 
-    async def _infos(self, stream: CatalogStream) -> dict[int, SegmentInfo]:
+    async def _infos(self, stream: CatalogStream) -> dict[int, ByteStreamInfo]:
         """Return the offsets of the segments that exist, by their ids."""
-        infos: dict[int, SegmentInfo] = {}
+        infos: dict[int, ByteStreamInfo] = {}
 
         async def measure(segment_id: int) -> None:
             info = await self._catalog.segments.info(stream.name_of(stream.segment(segment_id)))

@@ -9,12 +9,12 @@ from __future__ import annotations
 from penstock.core.back import Back
 from penstock.core.clock import Clock
 from penstock.core.permissions import ANY_PERMISSION, MANAGE
-from penstock.core.segment_names import SegmentNames
 from penstock.protocols.controller.controller.merging import MergedNames
 from penstock.protocols.controller.controller.names import is_scope
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import ScopeRecord
 from penstock.protocols.controller.controller.segments import SegmentStore
+from penstock.protocols.segment.names import SegmentNames
 from penstock.tables.struct_table import Prefix, StructTable
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import GetBasinConfig, ListBasins

@@ -12,10 +12,19 @@ from typing import Final, TypeVar
 import trio
 
 from penstock.core.back import Back
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.core.permissions import ANY_PERMISSION, Permission
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge, ReadBytes, Seal, SegmentInfo, Truncate
+from penstock.protocols.segment.names import SegmentName, SegmentNames
+from penstock_codecs.byte_operations import (
+    AppendBytes,
+    ByteStreamInfo,
+    GetByteStreamInfo,
+    Merge,
+    ReadBytes,
+    Seal,
+    Truncate,
+)
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -122,9 +131,9 @@ class SegmentStore:
             return  # no stream can have such a name
         self._back.require_all(basin, prefix)
 
-    async def info(self, name: SegmentName) -> SegmentInfo | None:
+    async def info(self, name: SegmentName) -> ByteStreamInfo | None:
         """Return the segment's offsets and state, or None if it does not exist."""
-        return await self._if_there(GetSegmentInfo(self._ref(name)))
+        return await self._if_there(GetByteStreamInfo(self._ref(name)))
 
     async def created_at(self, name: SegmentName) -> int | None:
         """Return when the segment was created, in ms, or None if it does not exist."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.core.segment_names import SegmentNames
 from penstock.protocols.segment.delegation import Delegation
+from penstock.protocols.segment.names import SegmentNames
 from penstock.routing.access.passwords import Passwords
 
 __all__ = ["Advertised", "ControllerSettings", "ScalingSettings", "SegmentsMode"]

@@ -13,7 +13,6 @@ from typing import Final
 import structlog
 
 from penstock.core.permissions import MANAGE
-from penstock.core.segment_names import MARK_PREFIX, SegmentName
 from penstock.protocols.controller.controller.catalog import (
     Catalog,
     CatalogStream,
@@ -36,6 +35,7 @@ from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.settings import SegmentsMode
 from penstock.protocols.controller.controller.topology import Segment, before, equal_ranges, initial
 from penstock.protocols.controller.controller.transactions import Transactions
+from penstock.protocols.segment.names import MARK_PREFIX, SegmentName
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.table_operations import NOT_EXISTS
 

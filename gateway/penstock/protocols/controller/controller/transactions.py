@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from penstock.core.clock import Clock
 from penstock.core.permissions import ANY_PERMISSION, APPEND
-from penstock.core.segment_names import SegmentName
 from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream
 from penstock.protocols.controller.controller.numbers import FirstSegment
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
@@ -27,6 +26,7 @@ from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.topology import Segment, covering
 from penstock.protocols.controller.controller.watermarks import WriterTimes
+from penstock.protocols.segment.names import SegmentName
 from penstock.tables.struct_table import Conflict, Key, Prefix, VersionedValue
 from penstock_codecs.failures import FailureCode, OperationFailed
 

@@ -21,11 +21,11 @@ import structlog
 
 from penstock.core.clock import Clock
 from penstock.core.permissions import APPEND
-from penstock.core.segment_names import MARK_PREFIX
 from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream, watermarks_in, writers_of
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import WINDOW, Watermarks, WriterMark
 from penstock.protocols.controller.controller.topology import CutOrder, Segment, compare, greatest
+from penstock.protocols.segment.names import MARK_PREFIX
 from penstock.tables.struct_table import Conflict, Prefix, VersionedValue
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.segment import join_events

@@ -43,7 +43,7 @@ from penstock.core.clock import Clock
 from penstock.core.identity import CLIENT
 from penstock.protocols.durable.front.settings import DurableSettings
 from penstock.tables.struct_table import Conflict, Prefix, StructTable
-from penstock_codecs.byte_operations import GetSegmentInfo, SegmentInfo
+from penstock_codecs.byte_operations import ByteStreamInfo, GetByteStreamInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import DeleteStream
@@ -122,7 +122,7 @@ class KnownStream(msgspec.Struct, frozen=True):
     name: str
     meta: StreamMeta
     version: int
-    info: SegmentInfo
+    info: ByteStreamInfo
 
     @property
     def closed(self) -> bool:
@@ -269,10 +269,10 @@ class DurableCatalog:
         await self.clear(ref, name, meta, records=own)
         return await self.find(ref, locked=True)
 
-    async def info(self, ref: StreamRef) -> SegmentInfo | None:
+    async def info(self, ref: StreamRef) -> ByteStreamInfo | None:
         """Return the state of a stream, None for one that does not exist."""
         try:
-            return await self._back.perform(GetSegmentInfo(ref))
+            return await self._back.perform(GetByteStreamInfo(ref))
         except OperationFailed as error:
             if error.failure.code not in _MISSING:
                 raise

@@ -13,7 +13,7 @@ from penstock.core.back import Back
 from penstock.core.clock import Clock
 from penstock.protocols.durable.front.catalog import DurableCatalog, KnownStream, StreamMeta, asked_name
 from penstock.protocols.durable.names import DurableNames
-from penstock_codecs.byte_operations import GetSegmentInfo, Seal
+from penstock_codecs.byte_operations import GetByteStreamInfo, Seal
 from penstock_codecs.durable import DEFAULT_TYPE, CreateRequest, Fork, essence, is_json, split_messages
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.features import Feature, feature_of
@@ -101,7 +101,7 @@ class StreamCreation:
             if source is not None:
                 await self._catalog.add_fork(source, name)
             await self._back.perform(CreateStream(ref))
-            info = await self._back.perform(GetSegmentInfo(ref))
+            info = await self._back.perform(GetByteStreamInfo(ref))
             # From here on the entry says which stream is its own; if it stays unfinished, that stream is deleted.
             meta = msgspec.structs.replace(meta, incarnation=info.incarnation)
             version = await self._catalog.put(name, meta, version)
@@ -111,7 +111,7 @@ class StreamCreation:
                 await self._back.perform(Append(ref, bodies, metered_size(bodies, NO_HEADERS), create_if_missing=False))
             if request.closed:
                 await self._back.perform(Seal(ref))
-            info = await self._back.perform(GetSegmentInfo(ref))
+            info = await self._back.perform(GetByteStreamInfo(ref))
             meta = msgspec.structs.replace(meta, state="live", used_at=self._clock())
             return KnownStream(ref, name, meta, await self._catalog.put(name, meta, version), info)
         except BaseException as error:

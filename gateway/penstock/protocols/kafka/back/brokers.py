@@ -15,7 +15,7 @@ import trio
 from msgspec.structs import replace
 
 from penstock.core.address import Address
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.net.breaker import BreakerState
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream, UpstreamSettings, doubtful

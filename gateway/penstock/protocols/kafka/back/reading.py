@@ -29,7 +29,7 @@ from penstock_codecs.kafka.record_messages import (
     FetchRequest,
     FetchResponse,
 )
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
 from penstock_codecs.model import RecordBatch, RecordId, StreamPosition, add_event_times
 from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTimestamp, Read
 
@@ -288,9 +288,9 @@ class KafkaReadSession(ReadSession):
             self._position = batch.next_seq_num
             return None
         whole = part.wire is not None and part.wire.encoding == self._read.encoding
-        if not whole and (part.count > S2_MAX_BATCH_RECORDS or part.metered > S2_MAX_BATCH_BYTES):
+        if not whole and (part.count > MAX_BATCH_RECORDS or part.metered > MAX_BATCH_BYTES):
             self._ended = False
-            stop = first + max(min(S2_MAX_BATCH_RECORDS, part.fitting(S2_MAX_BATCH_BYTES)), 1)
+            stop = first + max(min(MAX_BATCH_RECORDS, part.fitting(MAX_BATCH_BYTES)), 1)
             part = batch.part(first, stop)
         if stop < batch.count and not self._ended:
             self._held.appendleft(batch.part(stop, batch.count))

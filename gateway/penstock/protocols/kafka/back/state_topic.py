@@ -33,13 +33,13 @@ from penstock_codecs.kafka.record_messages import FetchResponse
 from penstock_codecs.kafka.schema import NO_UUID
 from penstock_codecs.limits import MIB
 
-__all__ = ["MAX_BATCH_BYTES", "WATCH_SECONDS", "StateTopic"]
+__all__ = ["MAX_STATE_BATCH_BYTES", "WATCH_SECONDS", "StateTopic"]
 
 log = structlog.get_logger()
 
-MAX_BATCH_BYTES: Final = 8 * MIB
+MAX_STATE_BATCH_BYTES: Final = 8 * MIB
 """`max.message.bytes` of the topic."""
-_SETTINGS: Final = {"cleanup.policy": "compact", "max.message.bytes": str(MAX_BATCH_BYTES)}
+_SETTINGS: Final = {"cleanup.policy": "compact", "max.message.bytes": str(MAX_STATE_BATCH_BYTES)}
 _WISHED: Final = {"segment.bytes": str(64 * MIB), "min.cleanable.dirty.ratio": "0.2"}
 """A gateway reads the newest segment uncompacted when it starts."""
 _POLICY: Final = "cleanup.policy"
@@ -65,7 +65,7 @@ class StateTopic(ChangeLog):
         assert settings.state_topic is not None, "the topic is configured"
         self.where = f"{brokers.where}, topic {settings.state_topic}"
         self.recover_seconds = settings.recover_seconds
-        self.max_bytes = MAX_BATCH_BYTES - MIB
+        self.max_bytes = MAX_STATE_BATCH_BYTES - MIB
         self._brokers = brokers
         self._clock = clock
         self._positions = KafkaPositions(brokers, TrimPoints())
@@ -157,7 +157,7 @@ class StateTopic(ChangeLog):
                 response = await connection.call(request, FetchResponse, wait + self._brokers.request_seconds)
             result = response.topics[0].partitions[0]
             self._brokers.check(self._partition, result.error_code)
-        batches = read_batches(result.records or b"", max_bytes=2 * MAX_BATCH_BYTES, max_records=_MOST_RECORDS)
+        batches = read_batches(result.records or b"", max_bytes=2 * MAX_STATE_BATCH_BYTES, max_records=_MOST_RECORDS)
         return [batch for batch in batches if batch.next_offset > offset]
 
     def _taken(self, batch: KafkaBatch) -> LoggedBatch:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.protocols.kafka.back.brokers import Brokers
 from penstock.protocols.kafka.names import TopicPartition
 from penstock_codecs.failures import FailureCode, OperationFailed, fail

@@ -52,7 +52,7 @@ from penstock_codecs.kafka.topic_messages import (
     GrowingTopic,
     GrownTopic,
 )
-from penstock_codecs.limits import S2_MAX_RECORD
+from penstock_codecs.limits import MAX_RECORD_BYTES
 from penstock_codecs.operations import GetStreamConfig, ReconfigureStream
 from penstock_codecs.streams import StreamConfig
 
@@ -251,7 +251,7 @@ class AdministrationHandlers:
             return [
                 config_entry("num.partitions", str(self._settings.partitions), INT),
                 config_entry("default.replication.factor", "1", INT),
-                config_entry("message.max.bytes", str(S2_MAX_RECORD), INT),
+                config_entry("message.max.bytes", str(MAX_RECORD_BYTES), INT),
             ]
         what = f"resource {resource.resource_name!r:.80} of type {resource.resource_type}"
         raise fail(FailureCode.INVALID, f"{what} has no settings: topics (2) have, and brokers {brokers} (4)")

@@ -28,14 +28,14 @@ from penstock.protocols.kafka.groups.messages import GroupLimits, Membership
 from penstock.tables.struct_table import Prefix, StructTable
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.kafka import KafkaError
-from penstock_codecs.limits import SEGMENT_MAX_TABLE_VALUE
+from penstock_codecs.limits import MAX_TABLE_VALUE_BYTES
 
 __all__ = ["EpochService"]
 
 log = structlog.get_logger()
 
 _GROUPS: Final = Prefix("consumers/", EpochGroupRecord)
-_MOST_BYTES: Final = SEGMENT_MAX_TABLE_VALUE - 64 * 1024
+_MOST_BYTES: Final = MAX_TABLE_VALUE_BYTES - 64 * 1024
 """Most bytes of a group's record after a heartbeat. The rest is for what members that leave, pause or expire add to it:
 those are not refused."""
 _PARTITION_BYTES: Final = 40

@@ -42,7 +42,7 @@ from penstock.protocols.kafka.groups.subscriptions import subscribed_topics
 from penstock.tables.struct_table import Key, Prefix, StructTable
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import KafkaError
-from penstock_codecs.limits import SEGMENT_MAX_TABLE_VALUE
+from penstock_codecs.limits import MAX_TABLE_VALUE_BYTES
 
 __all__ = ["GroupService"]
 
@@ -342,8 +342,8 @@ class GroupService:
             return
         record = msgspec.structs.replace(save.record, saved_at=self._clock())
         size = len(msgspec.json.encode(record))
-        if size > SEGMENT_MAX_TABLE_VALUE:
-            log.warning("group_too_large", group=save.group, bytes=size, most=SEGMENT_MAX_TABLE_VALUE)
+        if size > MAX_TABLE_VALUE_BYTES:
+            log.warning("group_too_large", group=save.group, bytes=size, most=MAX_TABLE_VALUE_BYTES)
             self._coordinator.saved(save.serial, False, trio.current_time())
             return
         self._nursery.start_soon(self._saved, save, self._journal.change({_GROUPS.key(save.group): record}).durable)

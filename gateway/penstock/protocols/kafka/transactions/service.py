@@ -31,7 +31,7 @@ from penstock_codecs.failures import OperationFailed
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import KafkaBatch, read_batches
 from penstock_codecs.kafka.carrying import parts_of
-from penstock_codecs.limits import SEGMENT_MAX_TABLE_VALUE
+from penstock_codecs.limits import MAX_TABLE_VALUE_BYTES
 
 __all__ = ["TransactionService", "TransactionalProducer"]
 
@@ -423,7 +423,7 @@ class TransactionService:
     async def _save(self, name: str, producer: ProducerState, **changes: Any) -> KafkaError:
         """Change a producer's record durably."""
         record = self._changed(producer, **changes)
-        if len(msgspec.json.encode(record)) > SEGMENT_MAX_TABLE_VALUE:
+        if len(msgspec.json.encode(record)) > MAX_TABLE_VALUE_BYTES:
             return KafkaError.POLICY_VIOLATION
         try:
             await self._groups.journal.change({_TRANSACTIONS.key(name): record}).durable()

@@ -15,9 +15,9 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from penstock_codecs.http import Buffer
-from penstock_codecs.limits import S2S_MAX_FRAME_LENGTH
 from penstock_codecs.s2.record_count import count_records
 from penstock_codecs.s2s.frames import HEAD_BYTES, Frame, FrameError, FrameReader, is_plain
+from penstock_codecs.s2s.limits import S2S_MAX_FRAME_LENGTH
 from penstock_proto import s2_pb2
 
 __all__ = ["AckCounter", "ReadBatchCounter"]

@@ -22,7 +22,8 @@ from penstock.protocols.s2.conformance.session import (
     position,
 )
 from penstock_codecs.compression import Compression
-from penstock_codecs.limits import MIB, S2S_COMPRESSION_THRESHOLD
+from penstock_codecs.limits import MIB
+from penstock_codecs.s2s.limits import S2S_COMPRESSION_THRESHOLD
 
 __all__ = ["CASES"]
 

@@ -18,10 +18,10 @@ from penstock.protocols.s2.front.settings import S2Settings
 from penstock_codecs.compression import Compression, DecompressionError, compress, decompress, most_compressed
 from penstock_codecs.failures import Failure, FailureCode, fail
 from penstock_codecs.http_failures import failure_to_http
-from penstock_codecs.limits import S2_COMPRESS_RESPONSE_FROM, S2_MAX_ENCRYPTION_KEY, S2_MAX_UNARY_BODY
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.s2.json_config import decode_stream_config_header
+from penstock_codecs.s2.limits import S2_COMPRESS_RESPONSE_FROM, S2_MAX_ENCRYPTION_KEY, S2_MAX_UNARY_BODY
 from penstock_codecs.s2.names import invalid_header
 from penstock_codecs.s2s.frames import choose_compression
 from penstock_codecs.sse.dialects import S2, SseDialect

@@ -12,7 +12,7 @@ from penstock.protocols.s2.front.call import JSON, S2Call
 from penstock.protocols.s2.front.deletions import Deletion, RecentDeletions
 from penstock.protocols.s2.front.parameters import media_of, number
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import S2_MAX_BASIN_NAME, S2_MAX_LIST, S2_MAX_STREAM_NAME
+from penstock_codecs.limits import MAX_BASIN_NAME_BYTES, MAX_STREAM_NAME_BYTES
 from penstock_codecs.operations import (
     CreateBasin,
     CreateStream,
@@ -31,6 +31,7 @@ from penstock_codecs.operations import (
 )
 from penstock_codecs.s2 import json_config as spelled
 from penstock_codecs.s2.config_shapes import PARTIAL_LISTING
+from penstock_codecs.s2.limits import S2_MAX_LIST
 from penstock_codecs.s2.locations import decode_location, encode_location, encode_locations
 from penstock_codecs.s2.media import Media
 from penstock_codecs.s2.names import invalid_header, validate_request_token
@@ -186,7 +187,7 @@ def listing(query: Mapping[str, str], *, of_basins: bool = False) -> tuple[str, 
     A limit that is absent, 0 or too large becomes the largest. Raises BAD_QUERY for a prefix or start_after that no
     name of a stream or a token, or with `of_basins` of a basin, can have.
     """
-    longest = S2_MAX_BASIN_NAME if of_basins else S2_MAX_STREAM_NAME
+    longest = MAX_BASIN_NAME_BYTES if of_basins else MAX_STREAM_NAME_BYTES
     for name in ("prefix", "start_after"):
         value = query.get(name, "")
         reason = ""

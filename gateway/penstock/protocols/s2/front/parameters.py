@@ -10,10 +10,11 @@ from urllib.parse import parse_qsl
 from penstock.net.http.exchange import Request
 from penstock.protocols.s2.front.settings import S2Settings
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_UNARY_WAIT_SECONDS
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, StreamRef
 from penstock_codecs.names import validate_basin_name, validate_stream_name
 from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp, Read, Start
+from penstock_codecs.s2.limits import S2_MAX_UNARY_WAIT_SECONDS
 from penstock_codecs.s2.media import Media, media_type
 from penstock_codecs.s2.names import decode_path_segment, invalid_header
 from penstock_codecs.streams import StreamConfig
@@ -138,7 +139,7 @@ def read_of(
         raise fail(FailureCode.INVALID, "start `timestamp` exceeds or equal to `until`")
     count, max_bytes, wait = number(query, "count"), number(query, "bytes"), number(query, "wait", _MAX_WAIT)
     if unary:
-        count, max_bytes = _at_most(count, S2_MAX_BATCH_RECORDS), _at_most(max_bytes, S2_MAX_BATCH_BYTES)
+        count, max_bytes = _at_most(count, MAX_BATCH_RECORDS), _at_most(max_bytes, MAX_BATCH_BYTES)
         wait = min(wait or 0, S2_MAX_UNARY_WAIT_SECONDS)
     return Read(
         stream=stream,

@@ -20,7 +20,8 @@ from penstock.protocols.s2.front.call import JSON, S2Call
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.http import Buffer, ResponseHead
 from penstock_codecs.http_failures import failure_to_http
-from penstock_codecs.limits import KIB, S2_MAX_UNARY_BODY
+from penstock_codecs.limits import KIB
+from penstock_codecs.s2.limits import S2_MAX_UNARY_BODY
 from penstock_codecs.s2s.frames import FrameError, encode_terminal
 from penstock_codecs.s2s.whole_frames import WholeFrames, split_at_terminal
 

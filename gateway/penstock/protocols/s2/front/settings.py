@@ -6,7 +6,7 @@ import msgspec
 
 from penstock.core.identity import NO_IDENTITIES, Identities
 from penstock.routing.access.authority import Authority
-from penstock_codecs.limits import S2_HEARTBEAT_SECONDS
+from penstock_codecs.s2.limits import S2_HEARTBEAT_SECONDS
 from penstock_codecs.s2.locations import DEFAULT_LOCATION
 
 __all__ = ["S2Settings"]

@@ -9,8 +9,8 @@ import trio
 from penstock.net.codec_connection import CodecConnection, CodecPool
 from penstock.net.upstream import Upstream, broke
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.limits import S3PLimits
 from penstock_codecs.s3p import Command, ErrorReply, Reply, S3PClient, failure_of
+from penstock_codecs.s3p.limits import S3PLimits
 
 __all__ = ["ReplyTooLarge", "S3PConnection", "S3PPool", "failed"]
 

@@ -7,7 +7,8 @@ import msgspec
 from penstock.core.delivery import Delivery
 from penstock.protocols.s3p.names import FixedBasin, S3PNames
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.limits import MIB, S3PLimits
+from penstock_codecs.limits import MIB
+from penstock_codecs.s3p.limits import S3PLimits
 
 __all__ = ["S3PBackSettings"]
 

@@ -6,7 +6,8 @@ import msgspec
 
 from penstock.protocols.s3p.names import FixedBasin, S3PNames
 from penstock.routing.loss.loss import LossPolicy
-from penstock_codecs.limits import MIB, S3PLimits
+from penstock_codecs.limits import MIB
+from penstock_codecs.s3p.limits import S3PLimits
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["S3PSettings"]

@@ -7,11 +7,11 @@ from typing import Final
 
 import trio
 
-from penstock.core.segment_names import SegmentName
 from penstock.protocols.segment.back.controller import ControllerClient
 from penstock.protocols.segment.back.reader import StoreReader
 from penstock.protocols.segment.back.stores import SegmentStores
-from penstock_codecs.byte_operations import SegmentInfo
+from penstock.protocols.segment.names import SegmentName
+from penstock_codecs.byte_operations import ByteStreamInfo
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import ListBasins, ListStreams, Page
@@ -36,7 +36,7 @@ class SegmentAdministration:
         self._stores = stores
         self._reader = reader
 
-    async def info(self, stream: StreamRef) -> SegmentInfo:
+    async def info(self, stream: StreamRef) -> ByteStreamInfo:
         """Return offsets and state of a stream. Raises STREAM_NOT_FOUND."""
         try:
             return await self._reader.info(await self._stores.segment_of(stream))

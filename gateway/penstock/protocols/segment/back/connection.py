@@ -27,8 +27,9 @@ from penstock_codecs.failures import (
     RemoteProtocolError,
     fail,
 )
-from penstock_codecs.limits import MIB, SEGMENT_VERSIONS
+from penstock_codecs.limits import MIB
 from penstock_codecs.segment import BlockData, Dialect, SegmentClient, SegmentMessage, draft, released
+from penstock_codecs.segment.limits import SEGMENT_VERSIONS
 from penstock_codecs.segment.refusals import REFUSALS
 
 __all__ = ["DRAFT_KEY", "Key", "ReplyReceiver", "StoreConnection", "answers", "open_connection"]

@@ -9,8 +9,8 @@ from uuid import UUID
 from penstock.protocols.segment.back.in_flight import AppendInFlight
 from penstock_codecs.byte_operations import NO_ATTRIBUTE
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import SEGMENT_MAX_LENGTH
 from penstock_codecs.segment import BlockData, Dialect, SegmentMessage, draft, released, split_events
+from penstock_codecs.segment.limits import SEGMENT_MAX_LENGTH
 
 __all__ = ["APPEND_DIALECTS", "AppendDialect"]
 

@@ -20,13 +20,13 @@ from penstock.protocols.segment.back.writers import StoreWriters
 from penstock_codecs.byte_operations import (
     AppendBytes,
     BytesRead,
+    ByteStreamInfo,
     GetAttribute,
-    GetSegmentInfo,
+    GetByteStreamInfo,
     Merge,
     Merged,
     ReadBytes,
     Seal,
-    SegmentInfo,
     Truncate,
     UpdateAttribute,
 )
@@ -73,7 +73,7 @@ class SegmentDirect:
         self._handlers: dict[type[Operation[Any]], Handler] = {
             AppendBytes: self._append,
             ReadBytes: self._read,
-            GetSegmentInfo: self._info,
+            GetByteStreamInfo: self._info,
             Seal: self._seal,
             Truncate: self._truncate,
             GetAttribute: self._get_attribute,
@@ -197,7 +197,7 @@ class SegmentDirect:
 
     # ---- whole streams -----------------------------------------------------------------------------------------------
 
-    async def _info(self, operation: GetSegmentInfo) -> SegmentInfo:
+    async def _info(self, operation: GetByteStreamInfo) -> ByteStreamInfo:
         info = await self._administration.info(operation.stream)
         return replace(info, incarnation=await self._stores.segment_of(operation.stream))
 

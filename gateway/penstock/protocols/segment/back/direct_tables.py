@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from penstock.core.segment_names import INTERNAL_TABLES
+from penstock.core.internal_names import GATEWAY_TABLES
 from penstock.protocols.segment.back.stores import SegmentStores
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
@@ -55,7 +55,7 @@ class SegmentTables:
         }
 
     async def _ask(self, table: str, make: Callable[[int, str], Any], *, idempotent: bool = False) -> Any:
-        if table.startswith(INTERNAL_TABLES):
+        if table.startswith(GATEWAY_TABLES):
             raise fail(FailureCode.NOT_REPRESENTABLE, f"{table!r:.80} is not a table segment's name")
         return await self._stores.ask(table, make, idempotent=idempotent)
 

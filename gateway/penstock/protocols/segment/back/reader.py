@@ -15,7 +15,7 @@ import trio
 from penstock.net.retries import worth_retrying
 from penstock.protocols.segment.back.pool import ConnectionUse
 from penstock.protocols.segment.back.stores import SegmentStores
-from penstock_codecs.byte_operations import SegmentInfo
+from penstock_codecs.byte_operations import ByteStreamInfo
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.segment import Dialect, SegmentMessage, draft, released
 
@@ -65,7 +65,7 @@ class StoreReader:
         self._parked: dict[tuple[str, int], _Parked] = {}
         self._known: OrderedDict[str, int] = OrderedDict()  # lower bounds of segments' lengths
 
-    async def info(self, segment: str) -> SegmentInfo:
+    async def info(self, segment: str) -> ByteStreamInfo:
         """Return offsets and state of a segment. Raises STREAM_NOT_FOUND."""
         reply = await self._stores.ask(
             segment,
@@ -75,7 +75,7 @@ class StoreReader:
         if not reply.exists or reply.is_deleted:
             raise fail(FailureCode.STREAM_NOT_FOUND, f"segment {segment} is not there")
         self._learn(segment, reply.write_offset)
-        return SegmentInfo(reply.start_offset, reply.write_offset, reply.is_sealed, reply.last_modified)
+        return ByteStreamInfo(reply.start_offset, reply.write_offset, reply.is_sealed, reply.last_modified)
 
     def forget(self, segment: str) -> None:
         """Forget the length of a deleted segment."""
@@ -106,7 +106,7 @@ class StoreReader:
             raise fail(FailureCode.INVALID, f"segment {segment} is sealed and ends at {info.length}, not at {offset}")
         return SegmentBytes(b"", at_tail=True, end=info.sealed, length=info.length)
 
-    def _check_start(self, segment: str, offset: int, info: SegmentInfo) -> None:
+    def _check_start(self, segment: str, offset: int, info: ByteStreamInfo) -> None:
         start = info.start_offset
         if offset < start:
             raise fail(FailureCode.OFFSET_TRUNCATED, f"segment {segment} begins at offset {start}", offset=start)

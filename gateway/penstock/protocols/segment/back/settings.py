@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.delivery import Delivery
-from penstock.core.segment_names import SegmentNames
 from penstock.net.upstream import UpstreamSettings
+from penstock.protocols.segment.names import SegmentNames
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.limits import MIB, SegmentLimits
+from penstock_codecs.limits import MIB
 from penstock_codecs.segment import Dialect
+from penstock_codecs.segment.limits import SegmentLimits
 
 __all__ = ["REFUSE_ALL", "SegmentBackSettings"]
 

@@ -10,12 +10,13 @@ from typing import Any, Final, TypeVar
 import trio
 from msgspec.structs import replace
 
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentName
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.segment.back.controller import ControllerClient, StoreAddress
 from penstock.protocols.segment.back.pool import ConnectionPool, ConnectionUse
 from penstock.protocols.segment.back.settings import SegmentBackSettings
+from penstock.protocols.segment.names import SegmentName
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.segment import SegmentMessage, draft, released

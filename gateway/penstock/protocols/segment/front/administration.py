@@ -20,7 +20,7 @@ from penstock.protocols.segment.front.streams import FrontStreams
 from penstock_codecs import byte_operations
 from penstock_codecs.byte_operations import (
     GetAttribute,
-    GetSegmentInfo,
+    GetByteStreamInfo,
     Merge,
     Seal,
     Truncate,
@@ -129,7 +129,7 @@ async def _truncate(desk: RequestContext, request: released.TruncateSegment) -> 
     except OperationFailed as error:
         if error.failure.code is not FailureCode.INVALID or offset < 0:
             raise
-        start = (await desk.back.perform(GetSegmentInfo(stream))).start_offset
+        start = (await desk.back.perform(GetByteStreamInfo(stream))).start_offset
         raise fail(FailureCode.OFFSET_TRUNCATED, error.failure.message, offset=start) from None
     return released.SegmentTruncated(request.request_id, request.segment)
 

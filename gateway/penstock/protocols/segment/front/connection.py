@@ -27,8 +27,8 @@ from penstock.protocols.segment.front.tables import TABLE_HANDLERS
 from penstock.protocols.segment.front.writers import ConnectionAppends, FrontWriters
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
 from penstock_codecs.features import Feature
-from penstock_codecs.limits import SEGMENT_VERSIONS
 from penstock_codecs.segment import BlockAppended, BlockData, Dialect, SegmentMessage, draft, join_events, released
+from penstock_codecs.segment.limits import SEGMENT_VERSIONS
 
 __all__ = ["ClientConnection"]
 

@@ -11,7 +11,7 @@ from typing import Final
 import trio
 
 from penstock.core.back import Back
-from penstock_codecs.byte_operations import GetSegmentInfo, Merge
+from penstock_codecs.byte_operations import GetByteStreamInfo, Merge
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 
@@ -61,7 +61,7 @@ class Merges:
         return offsets
 
     async def _merge_rest(self, back: Back, merge: Merge, left: tuple[StreamRef, ...]) -> tuple[int, ...]:
-        length = (await back.perform(GetSegmentInfo(merge.target))).length
+        length = (await back.perform(GetByteStreamInfo(merge.target))).length
         rest = Merge(merge.target, left)
         lengths = dict(zip(left, (await back.perform(rest)).offsets, strict=True)) if left else {}
         self._remember(rest)

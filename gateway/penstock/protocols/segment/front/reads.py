@@ -153,7 +153,7 @@ class ConnectionReads:
         self._full = self._full or trio.Semaphore(FULL_READS)
         async with self._full:
             bytes_read = await self._read(read, read.size, 0.0)
-            if bytes_read.data or bytes_read.end_of_segment:
+            if bytes_read.data or bytes_read.end_of_stream:
                 await self._answer_with(read, bytes_read)
                 return
         await self._answer_with(read, await self._park(read))
@@ -176,7 +176,7 @@ class ConnectionReads:
                     return await self._read(read, min(read.size, PARKED_BYTES), self._settings.read_hold_seconds)
                 finally:
                     del self._parked[scope]
-        return BytesRead(read.asked.offset, b"", at_tail=True, end_of_segment=False, dropped={})
+        return BytesRead(read.asked.offset, b"", at_tail=True, end_of_stream=False, dropped={})
 
     async def _answer_with(self, read: _Read, bytes_read: BytesRead) -> None:
         self._link.send(self._link.replies.segment_read(read.asked, bytes_read))

@@ -175,7 +175,7 @@ class _Released:
 
     def segment_read(self, fields: RequestFields, result: BytesRead) -> SegmentMessage:
         return released.SegmentRead(
-            fields.segment, fields.offset, result.at_tail, result.end_of_segment, result.data, fields.request_id
+            fields.segment, fields.offset, result.at_tail, result.end_of_stream, result.data, fields.request_id
         )
 
     def refused(self, failure: Failure, fields: RequestFields) -> SegmentMessage | None:
@@ -209,7 +209,7 @@ class _Draft:
 
     def segment_read(self, fields: RequestFields, result: BytesRead) -> SegmentMessage:
         return draft.SegmentRead(
-            fields.segment, fields.offset, draft.Flags(result.at_tail, result.end_of_segment), result.data
+            fields.segment, fields.offset, draft.Flags(result.at_tail, result.end_of_stream), result.data
         )
 
     def refused(self, failure: Failure, fields: RequestFields) -> SegmentMessage | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.core.segment_names import SegmentNames
 from penstock.protocols.segment.delegation import Delegation
+from penstock.protocols.segment.names import SegmentNames
 from penstock_codecs.features import Feature
-from penstock_codecs.limits import MIB, SegmentLimits
+from penstock_codecs.limits import MIB
+from penstock_codecs.segment.limits import SegmentLimits
 
 __all__ = ["SegmentSettings"]
 

@@ -12,11 +12,11 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from penstock.core.back import Back
-from penstock.core.segment_names import SegmentName, SegmentNames, has_number
 from penstock.protocols.controller.controller.names import is_internal
 from penstock.protocols.controller.controller.numbers import FirstSegment, FirstSegments
+from penstock.protocols.segment.names import SegmentName, SegmentNames, has_number
 from penstock.tables.struct_table import StructTable
-from penstock_codecs.byte_operations import GetSegmentInfo, SegmentInfo
+from penstock_codecs.byte_operations import ByteStreamInfo, GetByteStreamInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 
@@ -33,7 +33,7 @@ class SegmentPlace(NamedTuple):
     first: FirstSegment | None
 
     def fits(self, incarnation: str) -> bool:
-        """Return whether a stream of this `SegmentInfo.incarnation` is the segment's."""
+        """Return whether a stream of this `ByteStreamInfo.incarnation` is the segment's."""
         return self.first is None or self.first.fits(incarnation)
 
 
@@ -49,18 +49,18 @@ class FrontStreams:
     async def find(self, segment: str) -> StreamRef:
         """Return a segment's stream.
 
-        Raises NOT_REPRESENTABLE for invalid names. If segments are numbered, also raises what `GetSegmentInfo` does,
+        Raises NOT_REPRESENTABLE for invalid names. If segments are numbered, also raises what `GetByteStreamInfo` does,
         and STREAM_NOT_FOUND if the stream of that name is another one by now.
         """
         if self._numbers is None:
             return self._names.to_stream(segment)
         return (await self.info(segment))[0]
 
-    async def info(self, segment: str) -> tuple[StreamRef, SegmentInfo]:
-        """Return a segment's stream and state. Raises as `find` and `GetSegmentInfo`."""
+    async def info(self, segment: str) -> tuple[StreamRef, ByteStreamInfo]:
+        """Return a segment's stream and state. Raises as `find` and `GetByteStreamInfo`."""
         if self._numbers is None:
             stream = self._names.to_stream(segment)
-            return stream, await self._back.perform(GetSegmentInfo(stream))
+            return stream, await self._back.perform(GetByteStreamInfo(stream))
         segment_info = await self._info(segment, await self._place(segment))
         if segment_info is None:
             segment_info = await self._info(segment, await self._place(segment, refresh=True))
@@ -96,16 +96,16 @@ class FrontStreams:
         if self._numbers is None or name.suffix or await self._numbers.get(name.scope, name.stream) is None:
             return
         if stream == self._names.to_stream(SegmentName(name.scope, name.stream)):
-            info = await self._back.perform(GetSegmentInfo(stream))
+            info = await self._back.perform(GetByteStreamInfo(stream))
             await self._numbers.set(name.scope, name.stream, FirstSegment(name.id, info.incarnation))
             self._known.pop((name.scope, name.stream), None)
 
-    async def _info(self, segment: str, place: SegmentPlace | None) -> tuple[StreamRef, SegmentInfo] | None:
+    async def _info(self, segment: str, place: SegmentPlace | None) -> tuple[StreamRef, ByteStreamInfo] | None:
         """Return the segment's stream and state; None if the stream at this place is not its own."""
         if place is None:
             return None
         try:
-            info = await self._back.perform(GetSegmentInfo(place.stream))
+            info = await self._back.perform(GetByteStreamInfo(place.stream))
         except OperationFailed as error:
             if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise

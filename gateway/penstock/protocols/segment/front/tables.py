@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.core.segment_names import INTERNAL_TABLES
+from penstock.core.internal_names import GATEWAY_TABLES
 from penstock.net.limits.work import in_turns
 from penstock.protocols.segment.front.administration import RequestContext, SegmentHandler
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import SEGMENT_MAX_ITEMS
 from penstock_codecs.segment import SegmentMessage, TableEntry, TableKey, released
+from penstock_codecs.segment.limits import SEGMENT_MAX_ITEMS
 from penstock_codecs.table_operations import (
     NOT_EXISTS,
     CreateTable,
@@ -136,7 +136,7 @@ def _of_clients(handler: SegmentHandler) -> SegmentHandler:
     """Wrap a handler so that it refuses the gateway's own tables, such as the controller's."""
 
     async def handle(desk: RequestContext, request: Any) -> SegmentMessage:
-        if request.segment.startswith(INTERNAL_TABLES):
+        if request.segment.startswith(GATEWAY_TABLES):
             raise fail(FailureCode.NOT_REPRESENTABLE, f"{request.segment!r:.80} is not a table segment's name")
         return await handler(desk, request)
 

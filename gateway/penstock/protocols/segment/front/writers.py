@@ -33,7 +33,7 @@ from penstock.protocols.segment.front.administration import RequestContext
 from penstock.protocols.segment.front.link import SegmentLink
 from penstock.protocols.segment.front.replies import Acknowledged, RequestFields, Unapplied
 from penstock.protocols.segment.front.streams import FrontStreams
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, GetAttribute, GetSegmentInfo, WriterPosition
+from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, GetAttribute, GetByteStreamInfo, WriterPosition
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
@@ -232,7 +232,7 @@ class ClientWriter:
 
         Returns the length.
         """
-        info = await self._outlet.back.perform(GetSegmentInfo(self._stream))
+        info = await self._outlet.back.perform(GetByteStreamInfo(self._stream))
         if info.sealed:
             raise fail(FailureCode.STREAM_SEALED, f"stream {self._stream} is sealed")
         if sent.number < self._level + (self._link.dialect is Dialect.RELEASED):

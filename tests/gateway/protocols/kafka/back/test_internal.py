@@ -8,7 +8,7 @@ import pytest
 from support.s3p.front import BASIN
 from support.store import Fails, appending, bodies
 
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.protocols.kafka.names import KafkaNames
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef

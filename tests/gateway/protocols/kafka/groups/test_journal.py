@@ -15,12 +15,12 @@ from support.store.shared_log import SharedLog, SharedLogEnd
 from penstock.backends.logged_tables import open_logged_tables
 from penstock.backends.logged_tables.byte_log import ByteLog
 from penstock.backends.logged_tables.state import sizes_of
-from penstock.protocols.kafka.back.state_topic import MAX_BATCH_BYTES
+from penstock.protocols.kafka.back.state_topic import MAX_STATE_BATCH_BYTES
 from penstock.protocols.kafka.groups.journal import GroupJournal
 from penstock.protocols.kafka.transactions.pending import TransactionBatches
 from penstock.tables.struct_table import MOST_BYTES, Key, Prefix, StructTable
 from penstock_codecs.failures import FailureCode
-from penstock_codecs.limits import KIB, MIB, SEGMENT_MAX_TABLE_KEY, SEGMENT_MAX_TABLE_VALUE
+from penstock_codecs.limits import KIB, MAX_TABLE_KEY_BYTES, MAX_TABLE_VALUE_BYTES, MIB
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -62,8 +62,8 @@ def texts(name: str, count: int, size: int) -> dict[Key[Any], Text]:
 
 
 def test_every_log_takes_a_write_and_a_write_takes_every_value() -> None:
-    assert SEGMENT_MAX_TABLE_KEY + SEGMENT_MAX_TABLE_VALUE <= MOST_BYTES
-    for most in (ByteLog.max_bytes, SharedLogEnd.max_bytes, MAX_BATCH_BYTES - MIB):
+    assert MAX_TABLE_KEY_BYTES + MAX_TABLE_VALUE_BYTES <= MOST_BYTES
+    for most in (ByteLog.max_bytes, SharedLogEnd.max_bytes, MAX_STATE_BATCH_BYTES - MIB):
         assert most >= 2 * MOST_BYTES
 
 

@@ -9,8 +9,9 @@ import trio.testing
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.s3p.back.connection import S3PConnection
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import MIB, S3PLimits
+from penstock_codecs.limits import MIB
 from penstock_codecs.s3p import AppendRecords
+from penstock_codecs.s3p.limits import S3PLimits
 
 
 async def test_a_writer_hears_of_a_loss_that_the_reader_saw() -> None:

@@ -16,7 +16,7 @@ from penstock.protocols.s3p.back import S3PBackSettings
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.envelope import wrap
 from penstock_codecs.failures import FailureCode
-from penstock_codecs.limits import KIB, S3PLimits
+from penstock_codecs.limits import KIB
 from penstock_codecs.model import Header, StreamRef
 from penstock_codecs.operations import (
     Append,
@@ -30,6 +30,7 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
+from penstock_codecs.s3p.limits import S3PLimits
 
 STREAM = StreamRef("penstock", "orders")
 ENVELOPE = LossPolicy(headers=Loss.ENVELOPE, empty_body=Loss.ENVELOPE, command_records=Loss.ENVELOPE)

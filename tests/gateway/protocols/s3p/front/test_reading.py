@@ -10,9 +10,9 @@ from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.protocols.s3p.front import S3PFront
-from penstock_codecs.limits import S3PLimits
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p import AppendedId, AppendRecords, Create, Delete, Ok, ReadRecords, Records
+from penstock_codecs.s3p.limits import S3PLimits
 
 S = b"s"
 

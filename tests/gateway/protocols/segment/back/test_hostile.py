@@ -19,7 +19,7 @@ from penstock.backends.sequence_numbering import open_indexed
 from penstock.core.marks import START
 from penstock.protocols.segment.back import SegmentBack
 from penstock.protocols.segment.front import SegmentFront
-from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, ReadBytes
+from penstock_codecs.byte_operations import GetAttribute, GetByteStreamInfo, ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import CheckTail, FromSeqNum
 from penstock_codecs.segment import Dialect, SegmentMessage, join_events, released
@@ -52,7 +52,7 @@ async def scan(back: SegmentBack, offset: int = 0, wait: float = 0) -> list[byte
 
 
 ASKS: list[Callable[[SegmentBack], Awaitable[object]]] = [
-    lambda back: back.direct.perform(GetSegmentInfo(STREAM)),
+    lambda back: back.direct.perform(GetByteStreamInfo(STREAM)),
     lambda back: back.direct.perform(GetAttribute(STREAM, WRITER)),
     lambda back: back.direct.perform(ReadBytes(STREAM, 0, 100)),
     lambda back: scan(back),

@@ -9,7 +9,7 @@ import pytest
 from support.segment.front import SEGMENT, Client, Connect, WatchedBack
 from trio.testing import MockClock
 
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock_codecs.byte_operations import NO_ATTRIBUTE
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, CheckTail, GetBasinConfig, GetStreamConfig

@@ -13,7 +13,7 @@ from support.segment.front import SEGMENT, Client, Connect, WatchedBack, bytes_o
 from trio.testing import MockClock
 
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
-from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.byte_operations import GetByteStreamInfo
 from penstock_codecs.operations import CreateStream
 from penstock_codecs.segment import PLUGIN, Dialect, append_messages, draft, join_events, released
 
@@ -265,7 +265,7 @@ async def test_a_drain_finishes_what_was_taken(
 # ---- failures ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("operation", [GetSegmentInfo, CreateStream])
+@pytest.mark.parametrize("operation", [GetByteStreamInfo, CreateStream])
 async def test_a_bug_ends_one_connection(
     connect: Connect, clock: MockClock, back: WatchedBack, operation: type
 ) -> None:

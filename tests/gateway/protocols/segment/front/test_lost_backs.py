@@ -9,7 +9,7 @@ import pytest
 from support.segment.front import SEGMENT, Client, Connect, WatchedBack
 from trio.testing import MockClock
 
-from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetSegmentInfo, ReadBytes
+from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetByteStreamInfo, ReadBytes
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.segment import append_messages, released
 
@@ -18,7 +18,7 @@ LOST = [FailureCode.HOT_SERVER, FailureCode.UNAVAILABLE, FailureCode.UPSTREAM_TI
 REQUESTS: list[tuple[type, Any]] = [
     (GetAttribute, released.SetupAppend(7, uuid4(), SEGMENT)),
     (ReadBytes, released.ReadSegment(SEGMENT, 0, 100, "", 7)),
-    (GetSegmentInfo, released.GetStreamSegmentInfo(7, SEGMENT)),
+    (GetByteStreamInfo, released.GetStreamSegmentInfo(7, SEGMENT)),
 ]
 
 

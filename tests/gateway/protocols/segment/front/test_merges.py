@@ -12,7 +12,7 @@ from support.segment.front import SEGMENT, Client, Connect, WatchedBack
 from trio.testing import MockClock
 
 from penstock.protocols.segment.front.merges import Merges
-from penstock_codecs.byte_operations import Merge, Merged, SegmentInfo
+from penstock_codecs.byte_operations import ByteStreamInfo, Merge, Merged
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.segment import MergeAttributeUpdate, MergedSegment, join_events, released
@@ -93,7 +93,7 @@ class _Back(PartialBack):
 
     async def perform(self, operation: Any) -> Any:
         if not isinstance(operation, Merge):
-            return SegmentInfo(0, len(self.merged), False, 0)
+            return ByteStreamInfo(0, len(self.merged), False, 0)
         gone = set(operation.sources) & set(self.merged)
         if not gone:
             await self.gate.wait()

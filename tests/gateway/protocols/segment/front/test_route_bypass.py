@@ -30,8 +30,9 @@ from penstock.backends.sequence_numbering import IndexedSettings, open_indexed
 from penstock.core.back import Back, SwappableBack
 from penstock.core.identity import CLIENT
 from penstock.core.identity import Client as Who
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
+from penstock.protocols.segment.names import SegmentNames
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import EnsureBasin
 from penstock_codecs.segment import Dialect, SegmentMessage, TableEntry, TableKey, draft, join_events, released
@@ -229,7 +230,7 @@ async def site(
         for store in (here, there):
             for basin in (INTERNAL_BASIN, BASIN, "public-basin", "elsewhere"):
                 await store.perform(EnsureBasin(basin))
-        view = SwappableBack(routed(here, far, *ROUTES).for_listener("segment"))
+        view = SwappableBack(routed(here, far, *ROUTES).for_listener("segment", SegmentNames()))
         async with serving(SegmentFront(view, SegmentSettings(read_hold_seconds=0.0))) as connect:
             made = Site(connect, here, tmp_path)
             await furnish(made)

@@ -7,8 +7,8 @@ from support.segment.front import SEGMENT, Client, Connect
 from trio.testing import MockClock
 
 from penstock.net.limits import work
-from penstock_codecs.limits import SEGMENT_MAX_ITEMS
 from penstock_codecs.segment import TableEntry, TableKey, released
+from penstock_codecs.segment.limits import SEGMENT_MAX_ITEMS
 
 TABLE = "scope/group_kvtable/0.#epoch.0"
 ANY, ABSENT = -(1 << 63), -1

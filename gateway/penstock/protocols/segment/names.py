@@ -21,18 +21,14 @@ import re
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from penstock.core.internal_names import INTERNAL_BASIN
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.names import validate_basin_name, validate_stream_name
 
-__all__ = ["INTERNAL_BASIN", "INTERNAL_TABLES", "MARK_PREFIX", "SegmentName", "SegmentNames", "has_number"]
-
-INTERNAL_BASIN: Final = "_pravega"
-"""Holds streams that clients of other protocols must not see. They cannot name it, and it is not listed."""
-
-INTERNAL_TABLES: Final = "#"
-"""Beginning of the names of the gateway's own tables; no segment's name begins so."""
+__all__ = ["MARK_PREFIX", "SegmentName", "SegmentNames", "has_number"]
 
 MARK_PREFIX: Final = "_MARK"
 """`_MARK<stream>` holds the watermarks of a stream; readers of the Java client ask for it."""
@@ -104,8 +100,8 @@ class SegmentName(msgspec.Struct, frozen=True):
 
 
 class SegmentNames(msgspec.Struct, frozen=True):
-    """The mapping. `basin` holds the streams of scopes whose names are not basin names. Raises ValueError for a bad
-    `basin`."""
+    """The mapping, and the `InternalNames` of segments and tables. `basin` holds the streams of scopes whose names are
+    not basin names. Raises ValueError for a bad `basin`."""
 
     basin: str = "penstock"
 
@@ -118,9 +114,9 @@ class SegmentNames(msgspec.Struct, frozen=True):
         name = segment if isinstance(segment, SegmentName) else SegmentName.parse(segment, self.basin)
         if name.suffix or name.stream.startswith("_"):
             return StreamRef(INTERNAL_BASIN, str(name))
-        basin, prefix = self.basin_of(name.scope)
-        place = f"/{name.number}.#epoch.{name.epoch}" if name.id else ""
-        return StreamRef(basin, validate_stream_name(f"{prefix}{name.stream}{place}", _NO_COUNTERPART))
+        public = self._public(name)
+        validate_stream_name(public.stream, _NO_COUNTERPART)
+        return public
 
     def from_stream(self, stream: StreamRef) -> SegmentName:
         """Return the segment of a stream. Raises NOT_REPRESENTABLE if segment clients have no name for it."""
@@ -142,11 +138,43 @@ class SegmentNames(msgspec.Struct, frozen=True):
         _check_part("scope", scope)
         return (scope, "") if _is_basin(scope) else (self.basin, f"{scope}/")
 
+    def owner_of(self, name: str) -> StreamRef | None:
+        """Return the stream that a segment or table is a part of: a transaction's target, a watermark segment's stream;
+        for others the stream that it would be if it were public. Returns None if `name` is not a segment's name."""
+        try:
+            segment = SegmentName.parse(name, self.basin)
+            return self._public(replace(segment, stream=segment.stream[len(_mark(segment)) :]))
+        except OperationFailed:
+            return None
+
+    def name_beside(self, owner: StreamRef, name: str) -> str | None:
+        """Return the name of a segment or table where its owner is called `owner`, None if no segment has that name."""
+        segment = SegmentName.parse(name, self.basin)
+        for scope in ("", f"{owner.basin}/"):
+            try:
+                parsed = SegmentName.parse(scope + owner.stream, self.basin)
+                if self._public(parsed) == owner:
+                    return str(replace(parsed, stream=_mark(segment) + parsed.stream, suffix=segment.suffix))
+            except OperationFailed:
+                continue
+        return None
+
+    def _public(self, name: SegmentName) -> StreamRef:
+        """Return the stream of a segment without its suffix, as if it were public."""
+        basin, prefix = self.basin_of(name.scope)
+        number = f"/{name.number}.#epoch.{name.epoch}" if name.id else ""
+        return StreamRef(basin, f"{prefix}{name.stream}{number}")
+
 
 def has_number(name: str) -> bool:
     """Return whether a segment's name includes its number in the stream."""
     match = _SEGMENT.fullmatch(name)
     return match is not None and match["number"] is not None
+
+
+def _mark(name: SegmentName) -> str:
+    """Return the prefix that makes this the watermark stream of another stream, "" for other segments."""
+    return MARK_PREFIX if name.stream.startswith(MARK_PREFIX) and name.stream != MARK_PREFIX else ""
 
 
 def _check_part(what: str, name: str) -> None:

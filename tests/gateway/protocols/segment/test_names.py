@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from support.markdown import tables_of
 from support.store import Fails
 
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
+from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.protocols.segment.names import SegmentName, SegmentNames
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.names import validate_basin_name, validate_stream_name
@@ -191,6 +192,26 @@ def test_scopes() -> None:
     for bad in ("", "a/b", "..", "é", "a" * 256):
         with Fails(FailureCode.NOT_REPRESENTABLE):
             NAMES.basin_of(bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "name_there"),
+    [
+        (f"s/t/0.#epoch.0{TRANSACTION}", "penstock/s/t", f"basin-two/far/0.#epoch.0{TRANSACTION}"),
+        (f"basin-one/t/0.#epoch.0{TRANSACTION}", "basin-one/t", f"basin-two/far/0.#epoch.0{TRANSACTION}"),
+        ("basin-one/_MARKt/0.#epoch.0", "basin-one/t", "basin-two/_MARKfar/0.#epoch.0"),
+        ("basin-one/_MARK/0.#epoch.0", "basin-one/_MARK", "basin-two/far/0.#epoch.0"),
+        ("_kv", "penstock/_kv", "basin-two/far/0.#epoch.0"),
+    ],
+)
+def test_an_internal_segment_follows_its_owner(name: str, owner: str, name_there: str) -> None:
+    assert str(NAMES.owner_of(name)) == owner
+    assert NAMES.name_beside(StreamRef("basin-two", "far"), name) == name_there
+
+
+def test_no_segment_is_beside_a_stream_that_is_no_segment() -> None:
+    assert NAMES.owner_of("any text") is None
+    assert NAMES.name_beside(StreamRef("basin-two", "any text"), "basin-one/_kv") is None
 
 
 def test_the_basin_must_be_one() -> None:
