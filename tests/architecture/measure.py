@@ -104,6 +104,7 @@ def import_cycle(trees: dict[str, ast.Module]) -> list[str]:
 
 
 SHARED: Final = {
+    "Durable Streams of records keep each as S2's AppendInput": re.compile(r"s2_pb2"),
     "settings of Kafka's topics, and the stored name of an encoding": re.compile(
         r"segment[.](bytes|ms|jitter[.]ms|index[.]bytes)"
     ),
