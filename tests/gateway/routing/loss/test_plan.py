@@ -97,6 +97,9 @@ def test_what_a_body_cannot_carry_goes_by_the_backs_table() -> None:
     assert mixed["match_seq_num"] is Fate.KEPT and mixed["fencing_token"] is Fate.REFUSED
     draft = fates(s2, SegmentBackTable(address="a:1", dialect="draft"))
     assert draft["match_seq_num"] is Fate.REFUSED
+    assert fates(FRONTS[2], S3PBackTable(address="a:1", loss=S3PBackLoss(headers="drop")))["headers in envelopes"] is (
+        Fate.REFUSED
+    )
     segments = fates(FRONTS[2], SegmentBackTable(address="a:1", dialect="draft"))
     assert segments["transactions"] is Fate.REFUSED
     assert segments["events of clients of the released dialect"] is Fate.REFUSED
