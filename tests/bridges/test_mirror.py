@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -258,6 +259,21 @@ def test_a_kill_in_the_middle_of_a_load(killed: str) -> None:
         assert set(acknowledged) <= set(stored)
         assert cut_over(gateway)["primary"] == "second"
         assert all_bodies(gateway) == stored
+
+
+@pytest.mark.parametrize("name", ["reference server of Durable Streams", "Penstock durable"])
+def test_a_stream_of_json_gets_records_without_the_headers_that_its_back_drops(name: str) -> None:
+    """Spark's sink marks the first record of each append with a header."""
+    with LATE_SECONDARIES[name]() as server:
+        json_back = 'create_as = "json"\nloss.headers = "drop"\n\n[[routes]]'
+        with running_gateway(configuration(server).replace("[[routes]]", json_back)) as gateway:
+            marked = {"headers": [["penstock-sink", "first"]], "body": '{"row":1}'}
+            s2(gateway).append_json(STREAM, {"records": [marked, {"body": '{"row":2}'}]})
+            until_compared(gateway, 2)
+            assert mirror_of(gateway)["state"] == "equal"
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.address[1]}/v1/stream/{STREAM}", timeout=20) as response:
+            assert response.headers["content-type"] == "application/json"
+            assert response.read() == b'[{"row":1},{"row":2}]'
 
 
 LATE_SECONDARIES: dict[str, Callable[[], BackServer]] = {

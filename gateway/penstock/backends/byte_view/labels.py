@@ -26,7 +26,7 @@ from penstock_codecs.byte_rendering import Rendered, render
 from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import MAX_BATCH_BYTES
-from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers, metered_size
+from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers, is_command, metered_size
 
 __all__ = [
     "LABEL",
@@ -131,7 +131,8 @@ class LabelledBatch(NamedTuple):
 def batches_of(pieces: Iterable[bytes], envelopes: Layout, *, labels: bool) -> list[LabelledBatch]:
     """Split appended bytes into records, in batches that any server accepts; no record spans two of `pieces`.
 
-    `labels`: whether the back can carry headers. Raises NOT_REPRESENTABLE if it cannot and a label is needed.
+    `labels`: whether the back can carry headers. Raises NOT_REPRESENTABLE if it cannot, and a label is needed
+    or the bytes contain the envelope of a record with headers.
     """
     batches: list[LabelledBatch] = []
     for data in pieces:
@@ -165,6 +166,8 @@ def _one_by_one(run: Run, envelopes: Layout, labels: bool) -> Iterator[LabelledB
         event = event_of(headers, body, run.layout)
         if headers in _LAYOUTS:  # keep the envelope of a record whose own headers look like a label
             headers, body = (), wrap(headers, body)
+        if headers and not is_command(headers):
+            _check(labels, "contain an envelope with headers")
         if event_of(headers, body, envelopes) != event:
             _check(labels, "contain an event that is empty, or that looks like an envelope")
             if len(body) > PIECE:
@@ -193,8 +196,8 @@ def _check(labels: bool, what: str) -> None:
     if not labels:
         raise fail(
             FailureCode.NOT_REPRESENTABLE,
-            f"the bytes {what}, which takes a header to tell, and this back cannot carry headers: "
-            'with headers = "envelope" in its loss table it can',
+            f"the bytes {what}, which takes a header, and this back carries none: "
+            "headers in its loss table refuses or drops them",
         )
 
 

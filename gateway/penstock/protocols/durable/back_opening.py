@@ -51,6 +51,7 @@ def durable_back_settings(table: DurableBackTable) -> DurableBackSettings:
         http=HttpVersion(table.http),
         create_type=RECORDS_TYPE if table.create_as == "records" else "application/json",
         delivery=Delivery(table.delivery),
+        drop_headers=table.loss.headers == "drop",
         max_append_bytes=table.max_append_bytes,
         recover_seconds=table.recover_seconds,
     )

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from penstock.core.config_fields import DEFAULT_BASIN, Token, check_address, check_basin, check_server, key
+from penstock.core.config_fields import DEFAULT_BASIN, Table, Token, check_address, check_basin, check_server, key
 from penstock.protocols.tables import (
     LOST_ACK,
     MAX_CONNECTIONS,
@@ -22,7 +22,7 @@ from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.media_types import DEFAULT_TYPE, essence
 
-__all__ = ["DurableBackTable", "DurableListener", "DurableListenerLimits", "DurableLoss"]
+__all__ = ["DurableBackLoss", "DurableBackTable", "DurableListener", "DurableListenerLimits", "DurableLoss"]
 
 _Word = Literal["refuse", "drop"]
 _Origin = Annotated[str, Meta(pattern=r"^([*]|https?://[^/?#@*\sA-Z]+)\Z")]
@@ -128,6 +128,13 @@ class DurableListener(ListenerTable, frozen=True, kw_only=True):
         self.check_tls()
 
 
+class DurableBackLoss(Table, frozen=True, kw_only=True):
+    """Treatment of headers, when clients append records. "refuse": streams of records keep them, and an append to a
+    stream of JSON fails; "drop": they are left out on streams of both kinds."""
+
+    headers: Annotated[_Word, key("Records with headers.")] = "refuse"
+
+
 class DurableBackTable(NumberedBackTable, frozen=True, kw_only=True, tag_field="kind", tag="durable"):
     """A server of Durable Streams. The gateway counts its records, and keeps the numbers in the embedded store. It uses
     streams of JSON, and streams of its own content type; it leaves other streams of bytes alone."""
@@ -167,8 +174,8 @@ class DurableBackTable(NumberedBackTable, frozen=True, kw_only=True, tag_field="
         Literal["records", "json"],
         key(
             'Content of streams that the gateway creates. "records": any records, with headers, in the content type '
-            'application/vnd.penstock.records; "json": application/json, which takes records that are JSON and have no '
-            "headers."
+            'application/vnd.penstock.records; "json": application/json, which takes records that are JSON and, '
+            "unless loss drops headers, have none."
         ),
     ] = "records"
     max_append_bytes: Annotated[
@@ -181,6 +188,7 @@ class DurableBackTable(NumberedBackTable, frozen=True, kw_only=True, tag_field="
     ] = 2 * MIB
     recover_seconds: Recover = 30.0
     delivery: Annotated[Literal["exactly-once", "at-least-once", "refuse"], key(LOST_ACK)] = "exactly-once"
+    loss: DurableBackLoss = DurableBackLoss()
 
     def __post_init__(self) -> None:
         self.check()

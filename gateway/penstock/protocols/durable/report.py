@@ -33,15 +33,19 @@ def back_side(table: DurableBackTable) -> BackSide:
     """See `penstock.protocols.plugin.BackKind.side`."""
     from penstock.protocols.durable.back import CAPABILITIES  # the first commands are shown without it
 
-    only_json = table.create_as == "json"
     where = "on streams of records; refused on streams of JSON"
-    able = {Capability.TRIM, Capability.LOCATE, Capability.RECORD_IDS, Capability.TIMESTAMPS, Capability.BYTES}
+    kept = {} if table.create_as == "json" else {Feature.HEADERS: where, Feature.EMPTY_BODY: where}
+    capabilities = CAPABILITIES | {Capability.TRIM, Capability.LOCATE, Capability.RECORD_IDS}
+    capabilities |= {Capability.TIMESTAMPS, Capability.BYTES}
+    if table.loss.headers == "drop":
+        capabilities -= {Capability.HEADERS}
+        kept.pop(Feature.HEADERS, None)
     return BackSide(
         kind="durable",
-        capabilities=CAPABILITIES | able,
+        capabilities=capabilities,
         delivery=table.delivery,
-        loss=LossPolicy(headers=Loss.REFUSE, empty_body=Loss.REFUSE, command_records=Loss.REFUSE),
-        kept={} if only_json else {Feature.HEADERS: where, Feature.EMPTY_BODY: where},
+        loss=LossPolicy(headers=Loss(table.loss.headers), empty_body=Loss.REFUSE, command_records=Loss.REFUSE),
+        kept=kept,
         largest=min(table.max_append_bytes - OVERHEAD_BYTES, 1 * MIB - 8),
         numbered=True,
         timestamps_kept="in the gateway's index",

@@ -22,7 +22,9 @@ class SegmentSide(FrontSide):
         yield from bodies(back, "events")
         if self.loss is not None and self.loss.envelopes:
             for item in carried(back):
-                yield item._replace(what=f"{item.what} in envelopes")
+                refused = item.fate is Fate.DROPPED and not back.byte_offsets  # readers would get fewer bytes
+                fate, how = (Fate.REFUSED, "") if refused else (item.fate, item.how)
+                yield Item(f"{item.what} in envelopes", fate, how)
         if not back.byte_offsets:
             whole = Capability.HEADERS in back.capabilities
             yield Item(

@@ -152,6 +152,10 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
             "expected one of 'refuse', 'envelope', 'keep'",
         ),
         (
+            S2 + "[backs.far]\nkind = 'durable'\naddress = 'a:1'\nloss.headers = 'envelope'",
+            "at backs.far.loss.headers: expected one of 'refuse', 'drop', got 'envelope'",
+        ),
+        (
             S2 + "[backs.embedded]\nkind = 's2'\naddress = 'a:1'",
             "the name is reserved for the embedded store",
         ),

@@ -6,11 +6,13 @@ from support.records_only import RecordsOnly
 from support.store import BASIN, STREAM, Fails, appending, bodies, sending
 from support.store import records as all_records
 
-from penstock.backends.byte_view import BytesOnRecords, open_bytes_on_records
+from penstock.backends.byte_view import BytesOnRecords, BytesSettings, open_bytes_on_records
 from penstock.backends.byte_view.labels import LABEL, PIECE
 from penstock.backends.embedded import EmbeddedBack
 from penstock_codecs.byte_events import join_events
+from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes
+from penstock_codecs.envelope import wrap
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import Header, StreamRef
 from penstock_codecs.operations import Capability, FromSeqNum
@@ -56,8 +58,19 @@ class TestAppended:
     async def test_without_headers_at_the_server_it_is_refused(self, server: EmbeddedBack, state: EmbeddedBack) -> None:
         plain = RecordsOnly(server, frozenset({Capability.HEADERS}))
         async with open_bytes_on_records(plain, "plain", state) as back:
-            with Fails(FailureCode.NOT_REPRESENTABLE, "envelope"):
+            with Fails(FailureCode.NOT_REPRESENTABLE, "headers in its loss table refuses or drops them"):
                 await back.perform(AppendBytes(STREAM, b"\0\0\0"))
+            assert (await back.perform(sending(b"x"))).offset == 9
+
+    async def test_an_envelope_whose_headers_the_server_would_lose_is_refused(
+        self, server: EmbeddedBack, state: EmbeddedBack
+    ) -> None:
+        """Readers would get fewer bytes than the acknowledged offset says."""
+        plain = RecordsOnly(server, frozenset({Capability.HEADERS}))
+        settings = BytesSettings(envelopes=Layout.ENVELOPE_HEADERS)
+        async with open_bytes_on_records(plain, "plain", state, settings) as back:
+            with Fails(FailureCode.NOT_REPRESENTABLE, "contain an envelope with headers"):
+                await back.perform(sending(b"x", wrap((Header(b"k", b"v"),), b"y")))
             assert (await back.perform(sending(b"x"))).offset == 9
 
     async def test_a_lot_of_small_ones(self, back: BytesOnRecords) -> None:

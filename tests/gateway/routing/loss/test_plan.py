@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Literal
 
 import pytest
 
 from penstock.app.config import BackTable, kind_of_back
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.protocols.back_opening import BackContext
-from penstock.protocols.durable.config import DurableBackTable
+from penstock.protocols.durable.config import DurableBackLoss, DurableBackTable
 from penstock.protocols.plugin import back_kinds
 from penstock.protocols.s2.config import S2BackTable, S2SseBackTable
 from penstock.protocols.s2.report import S2Side
@@ -33,6 +34,8 @@ TABLES: list[BackTable] = [
     SegmentBackTable(address="127.0.0.1:1", dialect="draft"),
     DurableBackTable(address="127.0.0.1:1"),
     DurableBackTable(address="127.0.0.1:1", create_as="json", delivery="refuse"),
+    DurableBackTable(address="127.0.0.1:1", loss=DurableBackLoss(headers="drop")),
+    DurableBackTable(address="127.0.0.1:1", create_as="json", loss=DurableBackLoss(headers="drop")),
 ]
 
 
@@ -94,9 +97,24 @@ def test_what_a_body_cannot_carry_goes_by_the_backs_table() -> None:
     assert mixed["match_seq_num"] is Fate.KEPT and mixed["fencing_token"] is Fate.REFUSED
     draft = fates(s2, SegmentBackTable(address="a:1", dialect="draft"))
     assert draft["match_seq_num"] is Fate.REFUSED
+    assert fates(FRONTS[2], S3PBackTable(address="a:1", loss=S3PBackLoss(headers="drop")))["headers in envelopes"] is (
+        Fate.REFUSED
+    )
     segments = fates(FRONTS[2], SegmentBackTable(address="a:1", dialect="draft"))
     assert segments["transactions"] is Fate.REFUSED
     assert segments["events of clients of the released dialect"] is Fate.REFUSED
+
+
+def test_what_a_server_of_durable_streams_holds_goes_by_its_streams_and_its_table() -> None:
+    def of(create_as: Literal["records", "json"], headers: Literal["refuse", "drop"]) -> list[Fate]:
+        table = DurableBackTable(address="a:1", create_as=create_as, loss=DurableBackLoss(headers=headers))
+        by_feature = fates(FRONTS[0], table)
+        return [by_feature[what] for what in ("headers", "empty bodies", "command records")]
+
+    assert of("records", "refuse") == [Fate.KEPT, Fate.KEPT, Fate.REFUSED]
+    assert of("json", "refuse") == [Fate.REFUSED] * 3
+    assert of("records", "drop") == [Fate.DROPPED, Fate.KEPT, Fate.REFUSED]
+    assert of("json", "drop") == [Fate.DROPPED, Fate.REFUSED, Fate.REFUSED]
 
 
 def test_a_fence_that_is_kept_but_not_enforced_is_reported() -> None:

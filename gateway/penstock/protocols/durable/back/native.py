@@ -36,7 +36,7 @@ from penstock_codecs.streams import StreamInfo
 __all__ = ["CAPABILITIES", "DurableNative", "open_durable"]
 
 CAPABILITIES: Final = frozenset({Capability.HEADERS, Capability.EMPTY_BODIES, Capability.FOLLOW})
-"""Capabilities of every server; headers and empty bodies only on streams of records."""
+"""Capabilities of a back that does not drop headers; headers and empty bodies only on streams of records."""
 _ENDLESS: Final = 1_000_000
 
 
@@ -57,7 +57,7 @@ class DurableNative(Native):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        return CAPABILITIES
+        return CAPABILITIES - {Capability.HEADERS} if self._settings.drop_headers else CAPABILITIES
 
     @property
     def delivery(self) -> Delivery:

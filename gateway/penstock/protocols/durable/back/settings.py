@@ -24,6 +24,8 @@ class DurableBackSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Content type of streams that the gateway creates: one whose content consists of records."""
     delivery: Delivery = Delivery.EXACTLY_ONCE
     """Promise about appends whose acknowledgement was lost."""
+    drop_headers: bool = False
+    """True to append records without their headers; False to refuse those that a stream cannot hold."""
     max_append_bytes: int = 2 * MIB
     """Largest body of a POST. Waiting appends are sent together up to this size."""
     append_inflight_bytes: int = 4 * MIB

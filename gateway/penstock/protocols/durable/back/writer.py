@@ -25,7 +25,7 @@ from penstock.protocols.durable.back.requests import DurableRequests
 from penstock.protocols.durable.back.settings import DurableBackSettings
 from penstock_codecs.durable import AppendRequest, Producer, StreamContent
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
+from penstock_codecs.model import NO_HEADERS, StreamRef
 from penstock_codecs.operations import Append
 
 __all__ = ["DurableWriter"]
@@ -60,7 +60,8 @@ class DurableWriter(GroupingWriter[bytes, NativeAck]):
 
     def encode(self, append: Append) -> tuple[bytes, int]:
         """Return the content of an append; see `GroupingWriter.encode`."""
-        part = self._content.encode(append.bodies, append.headers)
+        headers = NO_HEADERS if self._settings.drop_headers else append.headers
+        part = self._content.encode(append.bodies, headers)
         size, most = len(self._content.join([part])), self._settings.max_append_bytes
         if size > most:
             raise fail(FailureCode.LIMIT_EXCEEDED, f"a batch of {size} bytes; the server takes {most} at once")

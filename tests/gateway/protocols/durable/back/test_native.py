@@ -11,10 +11,11 @@ from support.store import BASIN, Fails, acknowledged, appending, bodies, command
 from trio.testing import MockClock
 
 from penstock.core.marks import Mark
-from penstock_codecs.durable import RECORDS_TYPE, RecordContent
+from penstock_codecs.durable import RECORDS_TYPE, RecordContent, content_of
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import Header, StreamRef
 from penstock_codecs.operations import (
+    Capability,
     CheckTail,
     CreateStream,
     DeleteStream,
@@ -94,6 +95,32 @@ async def test_a_stream_of_json(server: Any) -> None:
                 await back.perform(refused)
         assert await read(back) == [b'{"n": 1}', b"[2]", b'"three"', b"4"]
     assert await server.service.read("orders") == b'[{"n": 1},[2],"three",4]'
+
+
+@pytest.mark.parametrize("create_type", [RECORDS_TYPE, "application/json"])
+async def test_headers_are_dropped(server: Any, create_type: str) -> None:
+    """On streams of both kinds, so that the capabilities hold for each; bodies and commands are refused as before."""
+    async with server.back(create_type=create_type, create_streams=True, drop_headers=True) as back:
+        assert Capability.HEADERS not in back.capabilities
+        assert (await back.perform(batch(b"1", b"2", headers={1: KEY}))).end.seq_num == 2
+        with Fails(FailureCode.NOT_REPRESENTABLE, "a command"):
+            await back.perform(command(b"fence", b"t", stream=STREAM))
+        if create_type != RECORDS_TYPE:
+            with Fails(FailureCode.NOT_REPRESENTABLE, "record 1 of the batch is not JSON"):
+                await back.perform(batch(b"", headers={0: KEY}))
+        stored = await records(back, FromSeqNum(0), stream=STREAM)
+        assert [(record.body, record.headers) for record in stored] == [(b"1", ()), (b"2", ())]
+    content = content_of(create_type)
+    assert content is not None
+    assert await server.service.read("orders") == content.join([content.encode([b"1", b"2"], {})])
+
+
+async def test_headers_that_other_clients_wrote_are_read_nevertheless(server: Any) -> None:
+    async with server.back(create_streams=True, drop_headers=True) as back:
+        await back.perform(batch(b"ours", headers={0: KEY}))
+        await server.service.ask("POST", "orders", OURS, body=RecordContent().encode([b"theirs"], {0: KEY}))
+        stored = await records(back, FromSeqNum(0), stream=STREAM)
+        assert [(record.body, record.headers) for record in stored] == [(b"ours", ()), (b"theirs", KEY)]
 
 
 async def test_streams_of_json_are_created(server: Any) -> None:
