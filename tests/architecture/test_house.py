@@ -76,7 +76,7 @@ NAMES_PROTOCOLS = {
     "penstock.observe.metrics.passthrough_appends": "sessions that pass through are counted in their own frames",
     "penstock.routing.router": "an error text: a name that streams as bytes cannot have",
     "penstock_analysis.capture.reading": "segments of TCP",
-    "penstock_spark.clients.endpoint": "an error text: servers that are read through a gateway",
+    "penstock_spark.clients.endpoint": "an error text: servers that are reached through a gateway",
     "penstock_spark.schemas": "the meaning of a column",
 }
 """Modules outside a protocol's folders that name it, with the reason. Nothing else may: see docs/plugins.md."""
