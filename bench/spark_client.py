@@ -24,7 +24,8 @@ from penstock_spark.capture.decoding import decode_rows
 from penstock_spark.capture.files import find_captures
 from penstock_spark.capture.grouping import RecordingPart
 from penstock_spark.capture.recordings import recordings_of
-from penstock_spark.clients import Endpoint, open_client
+from penstock_spark.clients.client import StreamClient
+from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.running.session import open_session
 from penstock_spark.schemas import RECORDS, SEEN_RECORDS, arrow_schema, spark_schema
 from penstock_spark.source.arrow import to_batches
@@ -70,12 +71,12 @@ def append_count(size: int) -> int:
 
 def endpoint(job: dict[str, Any]) -> Endpoint:
     """The gateway."""
-    return Endpoint("s2s", "127.0.0.1", job["port"])
+    return Endpoint("127.0.0.1", job["port"])
 
 
 def batches(job: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     """The plain loop: the source's client and its Arrow batches, without Spark."""
-    client = open_client(endpoint(job))
+    client = StreamClient(endpoint(job))
     try:
         rows = client.read(job["stream"], client.first(job["stream"]), client.tail(job["stream"]))
         yield from to_batches(job["stream"], (row.columns for row in rows), SCHEMA)
@@ -103,7 +104,7 @@ class Jobs:
         """The rows into a stream."""
         dice, size = random.Random(job["size"]), job["size"]
         noise = dice.randbytes(1 << 20)
-        client = open_client(endpoint(job))
+        client = StreamClient(endpoint(job))
         appender = client.appender(job["stream"])
         count = append_count(size)
         for start in range(0, job["rows"], count):
@@ -133,7 +134,7 @@ class Jobs:
 
     def loop_sink(self, job: dict[str, Any]) -> int:
         """The plain loop that appends: Parquet by pyarrow, and the sink's client."""
-        client = open_client(endpoint(job))
+        client = StreamClient(endpoint(job))
         appender = client.appender(job["target"])
         expected = 0
         count = append_count(job["size"])

@@ -11,7 +11,6 @@ from typing import Final
 
 from penstock_spark.capture.options import CAPTURE_OPTIONS
 from penstock_spark.clients.endpoint import ENDPOINT_OPTIONS
-from penstock_spark.clients.plugin import plugins
 from penstock_spark.jobs.schemas import DIFFERENCES, GROWTH, LATENCY, QUALITY, THROUGHPUT, USAGE, VERDICTS
 from penstock_spark.options import Option
 from penstock_spark.schemas import CAPTURE_TABLES, SOURCE_RECORDS, Column
@@ -50,8 +49,10 @@ def reference_page() -> str:
     for title, note, options in _OPTIONS:
         parts.append("\n".join(_section(title, note, ("option", "default", "meaning"), map(_option, options))))
     endpoint = ((f"`{name}`", meaning) for name, meaning in ENDPOINT_OPTIONS.items())
-    spoken = (f"{', '.join(f'`{name}://`' for name in plugin.schemes)} ({name})" for name, plugin in plugins().items())
-    note = f"`endpoint` is `SCHEME://HOST:PORT`, where the scheme says the protocol:\n{'; '.join(spoken)}."
+    note = (
+        "`endpoint` is `http://HOST:PORT` or `https://HOST:PORT`, the address of a gateway or another S2S server.\n"
+        "Servers of other protocols are reached [through a gateway](pipeline.md#servers-of-other-protocols)."
+    )
     parts.append("\n".join(_section("Options of the endpoint", note, ("option", "meaning"), endpoint)))
     for title, columns in _TABLES:
         parts.append("\n".join(_section(title, "", ("column", "type", "meaning"), map(_column, columns))))

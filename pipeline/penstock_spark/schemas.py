@@ -45,17 +45,9 @@ class Column(NamedTuple):
 
 
 RECORDS: Final = (
-    Column("stream", "string", "the stream's name: `basin/stream`, for Durable Streams the name alone"),
-    Column(
-        "seq_num",
-        "bigint",
-        "the record's sequence number, without gaps; in other protocols than S2 the query numbers records from 0",
-    ),
-    Column(
-        "timestamp",
-        "timestamp",
-        "the record's timestamp, in ms; null over protocols without one: segments and Durable Streams",
-    ),
+    Column("stream", "string", "the stream's name: `basin/stream`"),
+    Column("seq_num", "bigint", "the record's sequence number, without gaps"),
+    Column("timestamp", "timestamp", "the record's timestamp, in ms"),
     Column("headers", HEADERS, "name and value of each header, in order; usually empty"),
     Column("body", "binary", "the record's body"),
 )

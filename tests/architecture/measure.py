@@ -44,8 +44,8 @@ PROTOCOLS: Final = {
     "segment": ("segment", "controller", "pravega"),
 }
 """Words that name a protocol in an identifier or a string, by protocol."""
-OWN_WORDS: Final = {"durable": ("sse",), "kafka": ("controller",)}
-"""Words of other protocols that a protocol has as well, by its folder."""
+OWN_WORDS: Final = {"durable": ("sse",), "kafka": ("controller",), "penstock_spark": ("s2", "s2s")}
+"""Words of other protocols that a folder's modules have as well: Spark reads and writes streams over S2S alone."""
 
 
 # ---- modules and imports -------------------------------------------------------------------------------------------

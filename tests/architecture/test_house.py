@@ -75,7 +75,7 @@ NAMES_PROTOCOLS = {
     "penstock.core.internal_names": "the stored name of a basin",
     "penstock_analysis.capture.reading": "segments of TCP",
     "penstock_codecs.record_encoding": "the stored name of the encoding",
-    "penstock_spark.clients.endpoint": "an error text: servers that are read through a gateway",
+    "penstock_spark.clients.endpoint": "an error text: servers that are reached through a gateway",
     "penstock_spark.schemas": "the meaning of a column",
 }
 """Modules outside a protocol's folders that name it, with the reason. Nothing else may: see docs/plugins.md."""

@@ -1,14 +1,16 @@
-"""One session of a real Spark for all tests that need one; they are marked `spark`, skipped where Java is missing. One
-gateway through which an S3P server is read."""
+"""One session of a real Spark for all tests that need one; they are marked `spark`, skipped where Java is missing.
+Gateways through which servers of other protocols are reached."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 from support.process import GatewayProcess
-from support.spark.gateways import gateway_before_s3p
+from support.spark.gateways import gateway_before
 
 from penstock_spark.running.session import CannotRun, open_session
 
@@ -40,7 +42,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def s3p_gateway(gateway: GatewayProcess) -> Iterator[GatewayProcess]:
-    """A gateway before the S3P listener of the shared one, which is the S3P server here."""
-    with gateway_before_s3p(gateway.s3p_port) as process:
-        yield process
+def bridge(gateway: GatewayProcess) -> Iterator[Callable[[str], GatewayProcess]]:
+    """Return a gateway before the shared one, by the kind of its back: each kind has one. The listener of that kind of
+    the shared gateway is the server."""
+    ports = {"segment": gateway.controller_port}
+    with ExitStack() as stack:
+
+        def open_bridge(kind: str) -> GatewayProcess:
+            port = ports.get(kind) or getattr(gateway, f"{kind}_port")
+            return stack.enter_context(gateway_before(kind, f"127.0.0.1:{port}"))
+
+        yield cache(open_bridge)

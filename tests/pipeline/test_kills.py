@@ -21,7 +21,8 @@ import pytest
 from support.process import BASIN, GatewayProcess
 from support.spark import streaming_query
 
-from penstock_spark.clients import Endpoint, open_client
+from penstock_spark.clients.client import StreamClient
+from penstock_spark.clients.endpoint import Endpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -123,7 +124,7 @@ def until(what: Callable[[], bool], process: subprocess.Popen[bytes], words: Cal
 
 def stored(gateway: GatewayProcess) -> dict[str, list[tuple[int, int, tuple[tuple[bytes, bytes], ...], bytes]]]:
     """Return the content of the streams, read without Spark."""
-    client = open_client(Endpoint("s2s", "127.0.0.1", gateway.s2_port))
+    client = StreamClient(Endpoint("127.0.0.1", gateway.s2_port))
     found = {}
     for stream in (f"{BASIN}/{name}" for name in STREAMS):
         records = found[stream] = []

@@ -232,18 +232,18 @@ PROGRAM = """
 import sys
 from penstock_spark.schemas import RECORDS, spark_schema
 from penstock_spark.source.datasource import PenstockDataSource
-source = PenstockDataSource({"endpoint": sys.argv[1], "stream": "orders"})
+source = PenstockDataSource({"endpoint": sys.argv[1], "stream": "penstock/far-orders"})
 reader = source.reader(spark_schema(RECORDS))
 batches = [batch for part in reader.partitions() for batch in reader.read(part)]
 print([body for batch in batches for body in batch.column("body").to_pylist()])
 """
 
 
-def test_sparks_source_reads_it(pair: Pair, played: str) -> None:
+def test_spark_reads_its_server_through_a_gateway(pair: Pair, played: str) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed: make .venv/.spark")
-    address = f"lines://127.0.0.1:{lines_port(pair.near)}"
+    address = f"http://127.0.0.1:{pair.near.s2_port}"
     done = subprocess.run([sys.executable, "-c", PROGRAM, address], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "[b'first', b'second']", done.stderr
+    assert done.stdout.strip() == "[b'over S2', b'again']", done.stderr
 
 
 @pytest.mark.parametrize("dialect", ["lf", "crlf"])

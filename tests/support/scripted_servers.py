@@ -1,4 +1,4 @@
-"""Servers of segments and of a controller's calls that answer as a script says, each on a port of loopback."""
+"""Servers of segments that answer as a script says, each on a port of loopback."""
 
 from __future__ import annotations
 
@@ -9,19 +9,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from google.protobuf.message import Message as Protobuf
-from google.protobuf.message_factory import GetMessageClass
-
-from penstock_codecs.codec import Pull, Role
-from penstock_codecs.grpc import GrpcError, frame, status_fields
-from penstock_codecs.http import Body, Data, End, RequestHead, ResponseHead
-from penstock_codecs.http.h2 import Http2Connection
+from penstock_codecs.codec import Pull
 from penstock_codecs.segment import SegmentServer, released
-from penstock_proto import pravega_controller_pb2 as pb
 
-__all__ = ["Answer", "Fixed", "ScriptedServer", "controller", "segment_store"]
-
-_SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"]
+__all__ = ["Answer", "Fixed", "ScriptedServer", "segment_store"]
 
 Answer = Callable[[Any], Any]
 """Returns the answer to a request: a reply, a list of them, raw bytes, or None to close the connection."""
@@ -104,47 +95,6 @@ class _Codec:
         return said
 
 
-class _Calls:
-    """A controller's calls: `answer` gives a message of the schema, or raises GrpcError."""
-
-    def __init__(self, answer: Callable[[str, Protobuf], Protobuf | bytes | None]) -> None:
-        self._codec = Http2Connection(Role.SERVER)
-        self._answer = answer
-        self._names: dict[int, str] = {}
-        self._bodies: dict[int, bytes] = {}
-
-    def hear(self, data: bytes) -> bytes | None:
-        self._codec.receive(data)
-        while not isinstance(event := self._codec.next_event(), Pull):
-            if isinstance(event, RequestHead):
-                self._names[event.stream_id] = event.target.rpartition("/")[2]
-            elif isinstance(event, Data):
-                self._bodies[event.stream_id] = self._bodies.get(event.stream_id, b"") + event.data
-            elif isinstance(event, End):
-                answer = self._reply(event.stream_id)
-                if answer is not None:
-                    return answer or None
-        return b"".join(self._codec.output(1 << 30))
-
-    def _reply(self, stream: int) -> bytes | None:
-        """Bytes to be said as they stand, none of them to close; None where the codec has the answer."""
-        name = self._names[stream]
-        request = GetMessageClass(_SERVICE.methods_by_name[name].input_type).FromString(self._bodies[stream][5:])
-        trailers = status_fields(0)  # type: ignore[arg-type]
-        body = b""
-        try:
-            answer = self._answer(name, request)
-            if answer is None or isinstance(answer, bytes):
-                return answer or b""
-            body = frame(answer.SerializeToString())
-        except GrpcError as error:
-            trailers = status_fields(error.code, error.message)
-        self._codec.send(ResponseHead(stream, 200, [("content-type", "application/grpc")]))
-        self._codec.send(Body(stream, [body]))
-        self._codec.send(End(stream, trailers))
-        return None
-
-
 def segment_store(answer: Answer) -> ScriptedServer:
     """Requests of the released protocol in, replies out. Hello is said by itself."""
 
@@ -152,8 +102,3 @@ def segment_store(answer: Answer) -> ScriptedServer:
         return released.Hello(16, 5) if isinstance(request, released.Hello) else None
 
     return ScriptedServer(lambda: _Codec(SegmentServer(), answer, greeting))
-
-
-def controller(answer: Callable[[str, Protobuf], Protobuf | bytes | None]) -> ScriptedServer:
-    """Calls in (their name, and the request), answers out; bytes are said as they stand, None closes."""
-    return ScriptedServer(lambda: _Calls(answer))

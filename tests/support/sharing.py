@@ -60,12 +60,12 @@ SLOW = {
         "pipeline": "kills page",
         "pipeline/capture": "spark streaming tables",
         "pipeline/cli": "follow run views",
-        "pipeline/clients": "real_servers s2_lite",
+        "pipeline/clients": "s2_lite",
         "pipeline/jobs": "alignment audit audit_live backfill ingest latency quality usage",
         "pipeline/report": "gather page",
         "pipeline/running": "cluster",
         "pipeline/sink": "exactly_once mirrored real_gateway sink_spark",
-        "pipeline/source": "durable_spark spark",
+        "pipeline/source": "servers_spark spark",
         "shipping": "bench helm light_environment under_systemd wheel",
     }.items()
     for name in names.split()

@@ -24,7 +24,7 @@ def ingest_options(command: click.decorators.FC) -> click.decorators.FC:
     """Add the flags for sources and the target."""
     for option in (
         click.argument("captures", nargs=-1, type=click.Path()),
-        click.option("--endpoint", help="Server: http://HOST:PORT, segment://HOST:PORT or durable://HOST:PORT."),
+        click.option("--endpoint", help="Gateway, or another S2 server: http(s)://HOST:PORT."),
         click.option("--stream", "streams", multiple=True, help="A stream of the server, or a pattern; repeatable."),
         click.option("--target", type=click.Path(), help="Directory or URL for the tables."),
     ):
@@ -124,7 +124,7 @@ def _follow(queries: list[StreamingQuery]) -> None:
 
 @click.command("backfill")
 @click.argument("view")
-@click.option("--endpoint", required=True, help="Server: http(s)://HOST:PORT, segment(s):// or pravega(s)://.")
+@click.option("--endpoint", required=True, help="Gateway, or another S2 server: http(s)://HOST:PORT.")
 @click.option("--name", required=True, help="Name of this backfill; running it again under its name resumes it.")
 @click.option("--to", "renamed", multiple=True, metavar="STREAM=STREAM", help="Another name for a stream.")
 @click.option("--create", is_flag=True, help="Create missing streams.")

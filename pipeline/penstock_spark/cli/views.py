@@ -2,7 +2,7 @@
 
 | argument | meaning |
 |---|---|
-| `http://HOST:PORT/BASIN/STREAM`, `durable://HOST:PORT/STREAM`, ... | a stream of a server, or those of a pattern |
+| `http://HOST:PORT/BASIN/STREAM`, `https://...` | a stream of a server, or those of a pattern |
 | a directory with tables of `ingest`, or one of them | these tables |
 | any other path, or a glob | recordings |
 """

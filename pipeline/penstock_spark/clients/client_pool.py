@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Final, TypeVar
 
-from penstock_spark.clients.base import StreamClient
+from penstock_spark.clients.client import StreamClient
 
 __all__ = ["ClientPool"]
 

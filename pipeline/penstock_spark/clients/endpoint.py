@@ -1,40 +1,77 @@
-"""The address of a server and how to speak to it: protocol, TLS and token."""
+"""The address of an S2S server and how to reach it: TLS, token and time limits."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from penstock_codecs.compression import Compression
-from penstock_spark.clients.plugin import BASIN_LABEL, Endpoint, plugins, schemes
 
 __all__ = ["BASIN_LABEL", "ENDPOINT_OPTIONS", "Endpoint", "EndpointError", "is_server", "parse_endpoint"]
 
 ENDPOINT_OPTIONS: Final = {
-    "protocol": "the protocol, if the endpoint has no scheme",
     "token": "token sent as `authorization: Bearer`; prefer one of the next two, which keep it out of logs",
     "token_file": "file with the token, which may be surrounded by white space; read on the driver",
     "token_variable": "environment variable with the token; read on the driver",
     "ca_file": "PEM file of authorities to trust for the server's certificate (default: the system's)",
     "certificate_file": "PEM file of a client certificate, for servers that require one",
     "key_file": "PEM file of its private key, if that is not in `certificate_file`",
-    "compression": "compression, in protocols that have one: `none`, `zstd` or `gzip`",
+    "compression": "compression: `none`, `zstd` or `gzip`",
     "connect_seconds": "seconds to wait for a connection",
     "request_seconds": "seconds to wait for each next byte",
     "recover_seconds": "seconds to retry a server that answered before and is gone; 0: not at all",
 }
 """The options of `parse_endpoint`, with their meanings."""
-_GATEWAYS: Final = dict.fromkeys(("s3p", "s3ps"), "config/bridge-s2-to-s3p.toml")
-"""Configurations of a gateway before a server whose protocol has no client here, by scheme."""
+BASIN_LABEL: Final = "{basin}."
+"""Prefix of a host where each basin has its own: `https://{basin}.b.s2.dev`."""
 
+_PORTS: Final = {"http": 80, "https": 443}
+"""Default ports, by scheme."""
+_GATEWAYS: Final = {
+    **dict.fromkeys(("s3p", "s3ps"), "config/bridge-s2-to-s3p.toml"),
+    **dict.fromkeys(("segment", "segments", "pravega", "pravegas"), "config/bridge-s2-to-segment.toml"),
+    **dict.fromkeys(("durable", "durables"), "config/bridge-s2-to-durable.toml"),
+    "kafka": "config/bridge-s2-to-kafka.toml",
+}
+"""Configurations of a gateway before a server of another protocol, by the scheme of that server's addresses."""
 _FILES: Final = ("ca_file", "certificate_file", "key_file")
 _TOKENS: Final = ("token", "token_file", "token_variable")
 _SECRETS: Final = re.compile(r"^.*@|(?<=[?#]).*")
 _VISIBLE: Final = re.compile(r"[!-~]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server. Picklable: the driver sends it to executors, so its files must exist there too.
+
+    `host` may begin with BASIN_LABEL. `ca_file`: PEM of the authorities trusted to sign the server's certificate; None
+    for the system's. `certificate_file`, `key_file`: PEM of the client's certificate, for mTLS. `token`: sent as
+    `authorization: Bearer`; the repr hides it. `connect_seconds`, `request_seconds`: time limits for connecting, and
+    for each next byte. `recover_seconds`: how long to retry a server that answered before and is gone; one that never
+    answered is retried for `connect_seconds` at most. `compression`: of what is sent and requested.
+    """
+
+    host: str
+    port: int
+    tls: bool = False
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    token: str = field(default="", repr=False)
+    connect_seconds: float = 10.0
+    request_seconds: float = 60.0
+    recover_seconds: float = 30.0
+    compression: Compression = Compression.NONE
+
+    def __str__(self) -> str:
+        """Return the address: `https://host:port`, an IPv6 address in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
 
 
 class EndpointError(ValueError):
@@ -46,14 +83,14 @@ class EndpointError(ValueError):
 
 
 def parse_endpoint(text: str, options: Mapping[str, str] | None = None) -> Endpoint:
-    """Return the endpoint of an address (see `Endpoint`; for a bare `host:port` see `ClientPlugin.assumed`), with the
+    """Return the endpoint of an address, `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT` (without TLS), with the
     `options` named in ENDPOINT_OPTIONS; other options are ignored.
 
     Raises EndpointError with every fault: of the address, of an option's value, of files that cannot be read.
     """
     values = {name: value for name in ENDPOINT_OPTIONS if (value := (options or {}).get(name)) is not None}
     faults: list[str] = []
-    fields = _address(text.strip(), values.get("protocol"), faults)
+    fields = _address(text.strip(), faults)
     fields |= {name: values[name] for name in _FILES if name in values and _readable(name, values[name], faults)}
     for name, read in _READ.items():
         if name in values:
@@ -71,65 +108,46 @@ def parse_endpoint(text: str, options: Mapping[str, str] | None = None) -> Endpo
     return Endpoint(**fields)
 
 
-def _address(text: str, protocol: str | None, faults: list[str]) -> dict[str, Any]:
-    if protocol is not None and protocol not in plugins():
-        known = ", ".join(plugins())
-        faults.append(f"protocol: {_through_gateway(protocol) or f'{protocol!r} is none of {known}'}")
-        protocol = None
+def _address(text: str, faults: list[str]) -> dict[str, Any]:
     if not text:
         faults.append("endpoint: an address is missing, such as http://127.0.0.1:8080")
         return {}
-    named = text if "://" in text else f"{_plain(protocol)}://{text}"
     try:
-        parts = urlsplit(named)
+        parts = urlsplit(text if "://" in text else f"http://{text}")
         host, port = parts.hostname, parts.port
     except ValueError as error:
         reason = "" if "@" in text else f": {error}"  # the error may quote the text before "@", which is a secret
         faults.append(f"endpoint: {_shown(text)!r} is no address{reason}")
         return {}
-    scheme_entry = schemes().get(parts.scheme)
-    if scheme_entry is None:
-        known = ", ".join(f"{name}://" for name in schemes())
-        faults.append(f"endpoint: {_through_gateway(parts.scheme) or f'{parts.scheme}:// is none of {known}'}")
+    if parts.scheme in _GATEWAYS:
+        faults.append(
+            f"endpoint: {parts.scheme}:// is reached through a gateway: run `penstock serve --config "
+            f"{_GATEWAYS[parts.scheme]}` with that server's address in the file, and use the gateway's endpoint, "
+            "http://127.0.0.1:8080"
+        )
         return {}
-    spoken, scheme = scheme_entry
-    faults += [f"endpoint: {fault}" for fault in _address_faults(text, parts, spoken, protocol)]
-    return {**scheme._asdict(), "protocol": spoken, "host": host, "port": scheme.port if port is None else port}
+    if parts.scheme not in _PORTS:
+        faults.append(f"endpoint: {parts.scheme}:// is neither http:// nor https://")
+        return {}
+    faults += [f"endpoint: {fault}" for fault in _address_faults(text, parts)]
+    return {"host": host, "port": _PORTS[parts.scheme] if port is None else port, "tls": parts.scheme == "https"}
 
 
 def is_server(scheme: str) -> bool:
-    """Return whether addresses with this scheme are of servers, also of those that are read through a gateway."""
-    return scheme in schemes() or scheme in _GATEWAYS
+    """Return whether addresses with this scheme are of servers, also of those that are reached through a gateway."""
+    return scheme in _PORTS or scheme in _GATEWAYS
 
 
-def _through_gateway(scheme: str) -> str:
-    """Return the way to read from a server whose protocol has no client here; "" if none is known."""
-    if scheme not in _GATEWAYS:
-        return ""
-    return (
-        f"{scheme}:// is read through a gateway: run `penstock serve --config {_GATEWAYS[scheme]}` with that server's "
-        "address in the file, and use the gateway's endpoint, http://127.0.0.1:8080"
-    )
-
-
-def _plain(protocol: str | None) -> str:
-    """Return the scheme of an address without one."""
-    assumed = next((name for name, plugin in plugins().items() if plugin.assumed), "")
-    return next(iter(plugins()[protocol or assumed].schemes))
-
-
-def _address_faults(text: str, parts: Any, spoken: str, protocol: str | None) -> list[str]:
+def _address_faults(text: str, parts: Any) -> list[str]:
     host = parts.hostname or ""
     bare = host.removeprefix(BASIN_LABEL)
     faults = {
         f"{_shown(text)!r} names no host": not bare,
         f"{host!r} is no host": bool(bare) and (not _VISIBLE.fullmatch(bare) or "{" in bare),
-        f"{spoken} has no hosts with {BASIN_LABEL!r}": bare != host and not plugins()[spoken].basin_hosts,
         "the port must be from 1 to 65535": parts.port == 0,
         "a token goes into option `token_file`, not into the address": "@" in parts.netloc,
         f"{_shown(parts.path)!r} behind the host": parts.path not in ("", "/"),
         "a query or fragment behind the host": bool(parts.query or parts.fragment),
-        f"{parts.scheme}:// is not {protocol}": protocol is not None and protocol != spoken,
     }
     return [fault for fault, is_so in faults.items() if is_so]
 

@@ -1,4 +1,4 @@
-"""Failures between client and server, in the codes that `clients.base` promises, with their messages."""
+"""Failures between client and server, as failure codes with their messages."""
 
 from __future__ import annotations
 

@@ -30,33 +30,29 @@ _OF_TLS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class BlockingTransport:
-    """One connection to `host` (default: the endpoint's), opened on construction. `alpn`: the protocols offered under
-    TLS.
+    """One connection to `host` (default: the endpoint's), opened on construction, for HTTP/1.1.
 
     Every method raises OperationFailed: UNAVAILABLE if the server is unreachable, goes away, or is silent for
     `request_seconds`; AUTHN or INVALID for errors that no retry mends (see `failing`). After a failure it is closed.
     """
 
-    def __init__(
-        self, endpoint: Endpoint, host: str | None = None, port: int | None = None, alpn: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, host: str | None = None) -> None:
         self.endpoint = endpoint
-        self._alpn = alpn
         self._inbox: deque[bytes] = deque()
         self._inbox_size = 0
         self._buffer = memoryview(bytearray(_RECEIVED_AT_ONCE))
-        self._socket = self._connect(host or endpoint.host, port or endpoint.port)
+        self._socket = self._connect(host or endpoint.host)
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self.open = True
         self._error: OperationFailed | None = None
 
-    def _connect(self, host: str, port: int) -> socket.socket:
-        context = _context(self.endpoint, self._alpn) if self.endpoint.tls else None
+    def _connect(self, host: str) -> socket.socket:
+        context = _context(self.endpoint) if self.endpoint.tls else None
         deadline = time.monotonic() + self.endpoint.connect_seconds
         sock: socket.socket | None = None
         try:
-            sock = socket.create_connection((host, port), timeout=self.endpoint.connect_seconds)
+            sock = socket.create_connection((host, self.endpoint.port), timeout=self.endpoint.connect_seconds)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in _KEEPALIVE.items():
@@ -163,15 +159,14 @@ class BlockingTransport:
         return self._error
 
 
-def _context(endpoint: Endpoint, alpn: Sequence[str]) -> ssl.SSLContext:
+def _context(endpoint: Endpoint) -> ssl.SSLContext:
     """Return the endpoint's TLS settings as a context. Raises OperationFailed(INVALID) naming the file that cannot be
     used."""
     try:
         context = ssl.create_default_context(cafile=endpoint.ca_file)
         if endpoint.certificate_file is not None:
             context.load_cert_chain(endpoint.certificate_file, endpoint.key_file, password=_no_password)
-        if alpn:
-            context.set_alpn_protocols(list(alpn))
+        context.set_alpn_protocols(["http/1.1"])
         return context
     except (OSError, ssl.SSLError) as error:
         files = [name for name in (endpoint.ca_file, endpoint.certificate_file, endpoint.key_file) if name]

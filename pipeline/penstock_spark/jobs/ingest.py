@@ -11,7 +11,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock_spark.clients.endpoint import parse_endpoint
 from penstock_spark.jobs.configuring import texts
 from penstock_spark.jobs.tables import TABLES, OutputTable
 from penstock_spark.jobs.target import checkpoint_of, prepared, writer_of
@@ -56,7 +55,7 @@ def live_streams(session: SparkSession, source: SourceSettings) -> Incoming:
     """Return the records of live streams."""
     options = source_options(source)
     reader = session.readStream.format("penstock").options(**options)
-    return Incoming("streams", (TABLES["streams"],), reader.load(), parse_endpoint(source.endpoint, options).protocol)
+    return Incoming("streams", (TABLES["streams"],), reader.load(), "s2s")
 
 
 def capture_tables(session: SparkSession, captures: CaptureSettings, target: TargetSettings) -> list[Incoming]:

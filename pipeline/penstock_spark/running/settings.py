@@ -55,15 +55,10 @@ class SparkSettings(_Table, frozen=True, kw_only=True):
 class SourceSettings(_Table, frozen=True, kw_only=True):
     """A server and some of its streams."""
 
-    endpoint: Annotated[
-        str, _key("Server: http(s)://, segment(s)://, pravega(s):// or durable(s):// and HOST:PORT; empty: none.")
-    ] = ""
+    endpoint: Annotated[str, _key("Gateway, or another S2 server: http(s)://HOST:PORT; empty: none.")] = ""
     streams: Annotated[
         tuple[str, ...],
-        _key(
-            'Streams by name or pattern: "penstock/orders", "penstock/*"; for Durable Streams "orders". Empty: no '
-            "streams are read."
-        ),
+        _key('Streams by name or pattern: "penstock/orders", "penstock/*". Empty: no streams are read.'),
     ] = ()
     options: Annotated[
         dict[str, str | int | float | bool], _key("Further options of the source `penstock` (docs/pipeline.md).")

@@ -8,7 +8,7 @@
 | rows of a stream gathered to appends; their digest | `cutting`, `digest` |
 | search for rows that are stored | `marker` |
 | the beginning of a batch; the last batch committed | `ledger`, `entries` |
-| appends to one stream, until they are stored | `appending`, with `conditional` (S2) and `numbered` (the others) |
+| appends to one stream, until they are stored | `appending` |
 | a task: its streams; the job: commit and abort | `task`, `writer` |
 | rows of one key in order | `order` |
 
@@ -32,14 +32,9 @@ block all.
   attempt of an earlier batch is refused.
 * A one-off job's ledger is created by the driver, and deleted when the job is over. Its tasks refuse to run without it,
   so that an attempt that resumes after the job does no harm.
-* Over the segment protocol neither marker nor ledger is needed. Its appends carry a writer's identity (here made from
-  sink, partition and stream) and increasing event numbers (here the batch in the upper, the row in the lower 32 bits);
-  the store accepts each number once, and reports the last one. Rows are not compared there, only counted.
-* Nor does Durable Streams need them. The writer is an idempotent producer, its epoch the batch, its sequence the row.
-  A server counts requests and not messages, so each row is a request of its own.
-* A gateway that stores streams itself takes the rows over S2S, and its S3P clients read them: with `headers = "drop"`
-  under `[listeners.s3p.loss]` (docs/loss.md), as markers are headers. The same holds for segment clients that read what
-  was written over S2S. A gateway before an S3P server refuses the rows: that server has no conditional appends.
+* A gateway that stores streams itself takes the rows, and its clients of all protocols read them: those of S3P and of
+  segments with `headers = "drop"` in the listener's table `loss` (docs/loss.md), as markers are headers. A gateway
+  before a server without conditional appends refuses the rows.
 
 **Names.** `sink` names the sink: a streaming query's id by default; a batch job that may be repeated sets `sink` and
 `batch` (an increasing number), and a second run of the same pair appends nothing. One sink is one query, or one job

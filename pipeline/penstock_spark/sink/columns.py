@@ -44,11 +44,8 @@ class ColumnLayout:
     timestamp: bool
 
 
-def column_layout_of(
-    schema: StructType, stream: str | None, ignore: frozenset[str], *, only_bodies: bool
-) -> ColumnLayout:
-    """Return the layout of a frame with this schema. `only_bodies`: the protocol carries nothing else. Raises
-    SinkFailed with all faults."""
+def column_layout_of(schema: StructType, stream: str | None, ignore: frozenset[str]) -> ColumnLayout:
+    """Return the layout of a frame with this schema. Raises SinkFailed with all faults."""
     types = {field.name: field.dataType for field in schema.fields if field.name not in ignore}
     if len(schema.fields) != len(set(schema.names)):
         raise SinkFailed(f"sink penstock: several columns have the same name: {', '.join(schema.names)}")
@@ -64,12 +61,6 @@ def column_layout_of(
         for name, fits in _FITS.items()
         if name in types and not fits(types[name])
     ]
-    if only_bodies:
-        faults += [
-            f"{name}: the protocol carries bodies only; the option ignore omits it"
-            for name in ("headers", "timestamp")
-            if name in types
-        ]
     if faults:
         raise SinkFailed("\n  ".join((f"sink penstock: {len(faults)} columns cannot be written", *faults)))
     return ColumnLayout(stream, "headers" in types, "timestamp" in types)

@@ -6,13 +6,21 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
+from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
 from penstock_codecs.model import Headers
-from penstock_spark.clients.plugin import AppendLimits
 from penstock_spark.sink.digest import RowDigest, RowPiece
 from penstock_spark.sink.failures import SinkFailed
 
-__all__ = ["AppendRows", "Cutter"]
+__all__ = ["AppendLimits", "AppendRows", "Cutter"]
+
+
+class AppendLimits(NamedTuple):
+    """Limits of one append: records, and metered bytes (S2 fact sheet, 5.1), which bound a single record, too."""
+
+    most_records: int = MAX_BATCH_RECORDS
+    most_bytes: int = MAX_BATCH_BYTES
 
 
 @dataclass(slots=True)
@@ -57,7 +65,7 @@ class Cutter:
     def add(self, piece: RowPiece) -> list[AppendRows]:
         """Add rows; return the appends that are full. Raises SinkFailed if a row is too large for any."""
         sizes = _sizes(piece.bodies, piece.headers)
-        if max(sizes, default=0) > self._limits.most_record:
+        if max(sizes, default=0) > self._limits.most_bytes:
             self._refuse(sizes)
         ends = list(accumulate(sizes))
         full: list[AppendRows] = []
@@ -66,8 +74,6 @@ class Cutter:
             base = ends[start - 1] if start else 0
             fitting = bisect_right(ends, base + self._limits.most_bytes - self.waiting, lo=start)
             stop = min(fitting, start + self._limits.most_records - len(self._rows.bodies))
-            if stop == start and start < total and not self._rows.bodies:
-                stop = start + 1
             if stop > start:
                 self._wait(piece if stop - start == total else piece.part(start, stop))
                 self.waiting += ends[stop - 1] - base
@@ -97,11 +103,11 @@ class Cutter:
         self._rows = RowPiece(have.bodies + piece.bodies, {**have.headers, **moved}, times)
 
     def _refuse(self, sizes: list[int]) -> None:
-        index = next(index for index, size in enumerate(sizes) if size > self._limits.most_record)
+        index = next(index for index, size in enumerate(sizes) if size > self._limits.most_bytes)
         row = self._cut + len(self._rows.bodies) + index
         raise SinkFailed(
             f"{self._stream}: row {row} of this task is {sizes[index]} bytes (metered, with its headers); "
-            f"at most {self._limits.most_record} can be appended"
+            f"at most {self._limits.most_bytes} can be appended"
         )
 
 

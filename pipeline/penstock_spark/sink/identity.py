@@ -46,10 +46,6 @@ class Identity:
         """The identity as written in markers."""
         return f"{self.sink} {self.batch} {self.partition}".encode()
 
-    def writer(self, stream: str) -> uuid.UUID:
-        """Return the writer's identity over the segment protocol, the same for all batches."""
-        return uuid.uuid5(uuid.NAMESPACE_OID, f"penstock-sink {self.sink} {self.partition} {stream}")
-
     def __str__(self) -> str:
         return f"sink {self.sink}, batch {self.batch}, partition {self.partition}"
 

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header, is_command
-from penstock_spark.clients.base import ReadPosition, StreamClient
+from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.entries import (
     BatchCommitted,
@@ -72,19 +72,19 @@ class Ledger:
     def look(self) -> None:
         """Read new entries. Entries that were trimmed meanwhile are obsolete."""
         if self._next is None:
-            self._next = self._client.first(self._stream).seq_num
+            self._next = self._client.first(self._stream)
         tail = self._client.tail(self._stream)
-        while self._next < tail.seq_num:
+        while self._next < tail:
             try:
-                for rows in self._client.read(self._stream, ReadPosition(self._next), tail):
-                    for index, body in enumerate(rows.columns.bodies):
-                        headers = rows.columns.headers.get(index, ())
+                for batch in self._client.read(self._stream, self._next, tail):
+                    for index, body in enumerate(batch.columns.bodies):
+                        headers = batch.columns.headers.get(index, ())
                         if not is_command(headers):
-                            self._take(body, rows.columns.seq_nums[index])
+                            self._take(body, batch.columns.seq_nums[index])
                             self._keeps_headers = bool(headers)
-                    self._next = rows.next.seq_num
+                    self._next = batch.next_seq_num
             except OperationFailed as error:
-                first = self._client.first(self._stream).seq_num
+                first = self._client.first(self._stream)
                 if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE or first <= self._next:
                     raise
                 self._next = first
@@ -97,7 +97,7 @@ class Ledger:
         headers.
         """
         known = self.touched.get((batch, partition), {})
-        ends = {stream: stream_end(self._client, stream).seq_num for stream in streams if stream not in known}
+        ends = {stream: stream_end(self._client, stream) for stream in streams if stream not in known}
         if ends or not self._keeps_headers:
             self.enter(touched(self._query, batch, partition, ends or known))
             self.look()
@@ -125,7 +125,7 @@ class Ledger:
 
     def trim(self, first: int) -> None:
         """Trim all entries before this sequence number."""
-        self._client.trim(self._stream, ReadPosition(first))
+        self._client.trim(self._stream, first)
 
     def delete(self) -> None:
         """Delete the ledger."""
@@ -179,14 +179,14 @@ def _owner(query: str) -> str:
     return f"the query {query}" if query else "batch jobs"
 
 
-def stream_end(client: StreamClient, stream: str) -> ReadPosition:
+def stream_end(client: StreamClient, stream: str) -> int:
     """Return the end of a stream; 0 for one that does not exist (yet)."""
     try:
         return client.tail(stream)
     except OperationFailed as error:
         if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
             raise
-        return ReadPosition(0)
+        return 0
 
 
 def ledger_name(basin: str, sink: str) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.names import validate_basin_name
 from penstock_spark.clients.endpoint import Endpoint
-from penstock_spark.clients.plugin import ClientPlugin, Deduplication, plugin_of
 from penstock_spark.options import Option, WrongOptions, boolean, endpoint_of, integer, read_options, text
 from penstock_spark.sink.identity import SINK_NAME, PlannedSink, one_off
 from penstock_spark.sink.unwritable import FAIL, KEEP, POLICIES
@@ -51,7 +52,7 @@ OPTIONS: Final = (
         "ledger",
         text,
         None,
-        "basin of the sink's ledger; by default that of `stream`. Only for S2S",
+        "basin of the sink's ledger; by default that of `stream`",
     ),
     Option("create", boolean, False, "whether to create missing streams that an append does not create"),
     Option(
@@ -77,7 +78,7 @@ OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The checked options. Picklable: tasks get them from the driver. `ledger`: the basin; "" if there is no ledger."""
+    """The checked options. Picklable: tasks get them from the driver. `ledger`: the basin of the ledger."""
 
     endpoint: Endpoint
     stream: str | None
@@ -97,21 +98,17 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     known = {name: value for name, value in given.items() if name not in _SPARKS}
     values = read_options(OPTIONS, known, faults)
     endpoint = endpoint_of(given, faults)
-    plugin = plugin_of(endpoint.protocol) if endpoint else None
     faults += _contradictions(given, values, streaming)
-    if plugin is not None:
-        faults += _against_protocol(given, values, plugin)
-    if faults or endpoint is None or plugin is None:
+    faults += _name_faults(given, values)
+    if faults or endpoint is None:
         raise WrongOptions("sink penstock", faults)
     stream = values["stream"]
-    basin = values["ledger"] or (stream or "").partition("/")[0]
-    ledger = basin if plugin.appends is Deduplication.EXPECTED else ""
     sink = PlannedSink(values["sink"], values["batch"]) if streaming or values["sink"] else one_off()
     return SinkOptions(
         endpoint,
         stream,
         sink,
-        ledger,
+        values["ledger"] or stream.partition("/")[0],
         values["create"],
         values["ignore"],
         values["unwritable"],
@@ -119,22 +116,18 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     )
 
 
-def _against_protocol(given: Mapping[str, str], values: Mapping[str, Any], plugin: ClientPlugin) -> list[str]:
-    """Return what the protocol lacks, or needs. An option with an invalid value counts as set."""
-    if plugin.appends is None:
-        return ["endpoint: it has no conditional appends, so rows would be duplicated when Spark repeats a task"]
+def _name_faults(given: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
+    """Return faults in the names of stream and ledger. An option with an invalid value counts as set."""
     stream = values["stream"]
-    if plugin.basins and stream is not None and not all(stream.partition("/")):
+    if stream is not None and not all(stream.partition("/")):
         return [f"stream: {stream!r} is not a stream: expected `basin/stream`"]
-    if plugin.appends is not Deduplication.EXPECTED:
-        return []
     if "ledger" not in given and "stream" not in given:
         return ["ledger: needed if a column names the streams: the basin of the sink's ledger"]
-    if values["ledger"] and plugin.check_basin is not None:
+    if values["ledger"]:
         try:
-            plugin.check_basin(values["ledger"])
-        except ValueError as wrong:
-            return [f"ledger: {wrong}"]
+            validate_basin_name(values["ledger"], FailureCode.INVALID)
+        except OperationFailed as error:
+            return [f"ledger: {error.failure.message}"]
     return []
 
 

@@ -12,19 +12,17 @@ import pyarrow as pa
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import MIB
-from penstock_spark.clients.base import StreamClient
+from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.patience import Patience
-from penstock_spark.clients.plugin import AppendLimits
 from penstock_spark.sink.appending import StreamWriter
 from penstock_spark.sink.columns import ColumnLayout, pieces
-from penstock_spark.sink.conditional import ConditionalWriter
-from penstock_spark.sink.cutting import AppendRows, Cutter
+from penstock_spark.sink.cutting import AppendLimits, AppendRows, Cutter
 from penstock_spark.sink.digest import RowPiece
 from penstock_spark.sink.entries import RowTally
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity
 from penstock_spark.sink.ledger import Ledger
-from penstock_spark.sink.numbered import NumberedWriter
+from penstock_spark.sink.marker import marker_room
 from penstock_spark.sink.unwritable import Unwritable
 
 __all__ = ["Task", "TaskResources", "WriterFactory"]
@@ -36,20 +34,20 @@ _MOST_OPEN: Final = 16
 
 
 class TaskResources(NamedTuple):
-    """The resources of a task. `ledger`: the stream; "" if appends are numbered (`Deduplication`). `limits`: of an
-    append, less the room for its marker. `create`: see the option."""
+    """The resources of a task. `ledger`: the stream. `limits`: of an append, with its marker. `create`: see the
+    option."""
 
     client: StreamClient
     patience: Callable[[], Patience]
     ledger: str
-    limits: AppendLimits
     create: bool = False
+    limits: AppendLimits = AppendLimits()
     most_waiting: int = _MOST_WAITING
     most_open: int = _MOST_OPEN
 
 
 class WriterFactory:
-    """Creates the writers of a task's streams, with their start positions, which are in the ledger if there is one."""
+    """Creates the writers of a task's streams, with their start positions, which are in the ledger."""
 
     def __init__(self, identity: Identity, tools: TaskResources) -> None:
         self._identity = identity
@@ -60,7 +58,7 @@ class WriterFactory:
 
     def begin(self) -> None:
         """Read the ledger; to be called once there are rows. Raises SinkFailed if this task is too late."""
-        if not self._tools.ledger or self._ledger is not None:
+        if self._ledger is not None:
             return
         identity = self._identity
         tools = self._tools
@@ -75,16 +73,15 @@ class WriterFactory:
             self.tally = ledger.tallies.get(identity.partition, RowTally(0, _digest({})))
 
     def writers(self, streams: Iterable[str]) -> dict[str, StreamWriter]:
-        """Return writers for streams that are new to the task."""
+        """Return writers for streams that are new to the task, which has begun."""
+        assert self._ledger is not None
         identity, tools = self._identity, self._tools
-        if self._ledger is None:
-            return {name: self._numbered(name) for name in streams}
         wanted = list(streams)
         before = set(self._ledger.touched.get((identity.batch, identity.partition), ()))
         starts = self._ledger.touch(identity.batch, identity.partition, wanted)
         made: dict[str, StreamWriter] = {}
         for name in wanted:
-            writer = self._conditional(name, starts[name])
+            writer = self._writer(name, starts[name])
             if name in before:
                 tools.patience().over(writer.look_back)
             made[name] = writer
@@ -96,19 +93,13 @@ class WriterFactory:
             return
         touched = self._ledger.touched.get((self._identity.batch, self._identity.partition), {})
         for name in sorted(touched.keys() - set(mine)):
-            rows = self._conditional(name, touched[name]).look_back()
+            rows = self._writer(name, touched[name]).look_back()
             if rows:
                 raise RowsDiffer(f"{name}: {self._identity} stored {rows} rows, and has none now")
 
-    def _conditional(self, stream: str, start: int) -> ConditionalWriter:
+    def _writer(self, stream: str, start: int) -> StreamWriter:
         tools = self._tools
-        return ConditionalWriter(
-            tools.client, stream, self._identity.owner, start, tools.patience(), create=tools.create
-        )
-
-    def _numbered(self, stream: str) -> NumberedWriter:
-        tools = self._tools
-        return NumberedWriter(tools.client, stream, self._identity, tools.patience(), create=tools.create)
+        return StreamWriter(tools.client, stream, self._identity.owner, start, tools.patience(), create=tools.create)
 
     def _find(self, ledger: Ledger) -> None:
         try:
@@ -133,7 +124,8 @@ class Task:
         self, identity: Identity, tools: TaskResources, layout: ColumnLayout, unwritable: Unwritable | None = None
     ) -> None:
         self._unwritable = unwritable or Unwritable(identity)
-        self._limits = tools.limits
+        most_bytes = tools.limits.most_bytes - marker_room(identity.owner)
+        self._limits = tools.limits._replace(most_bytes=most_bytes)
         self._identity = identity
         self._tools = tools
         self._layout = layout
@@ -149,7 +141,7 @@ class Task:
         try:
             for batch in batches:
                 if batch.num_rows:
-                    rows = self._unwritable.sift(batch, self._layout, self._rows, self._limits.most_record)
+                    rows = self._unwritable.sift(batch, self._layout, self._rows, self._limits.most_bytes)
                     if rows.num_rows:
                         self._take(list(pieces(rows, self._layout, self._rows)))
                     self._rows += batch.num_rows

@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock_codecs.failures import OperationFailed
-from penstock_spark.clients.base import StreamClient
-from penstock_spark.clients.opening import open_client
+from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.patience import Patience
-from penstock_spark.clients.plugin import plugin_of
 from penstock_spark.sink.columns import column_layout_of
 from penstock_spark.sink.entries import LedgerOpened, RowTally, committed
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity, task_identity
 from penstock_spark.sink.ledger import Ledger, ledger_name
-from penstock_spark.sink.marker import marker_room
 from penstock_spark.sink.options import SinkOptions, read_settings
 from penstock_spark.sink.task import Task, TaskResources
 from penstock_spark.sink.unwritable import Unwritable
@@ -40,7 +37,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """A task's message to the driver. `tally`: of its partition. `ledger`: the stream; "" if there is none."""
+    """A task's message to the driver. `tally`: of its partition. `ledger`: the stream."""
 
     identity: Identity
     tally: RowTally
@@ -61,7 +58,7 @@ def commit_batch(client: StreamClient, messages: Sequence[Written], patience: Ca
     the same. Raises SinkFailed if a later batch was committed.
     """
     tallies = {message.identity.partition: message.tally for message in messages if message.tally.rows}
-    if not tallies or not messages[0].ledger:
+    if not tallies:
         return
     identity, name = messages[0].identity, messages[0].ledger
     ledger = Ledger(client, name, identity.query, patience)
@@ -91,23 +88,20 @@ class _Writing:
             )
         self._settings = read_settings(options, streaming=streaming)
         settings = self._settings
-        plugin = plugin_of(settings.endpoint.protocol)
-        self._layout = column_layout_of(schema, settings.stream, settings.ignore, only_bodies=not plugin.headers)
+        self._layout = column_layout_of(schema, settings.stream, settings.ignore)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of this task's partition."""
         settings = self._settings
         identity = task_identity(settings.sink)
-        ledger = _ledger(settings, identity.sink)
-        with closing(open_client(settings.endpoint)) as client:
+        ledger = ledger_name(settings.ledger, identity.sink)
+        with closing(StreamClient(settings.endpoint)) as client:
             aside = Unwritable(identity, settings.unwritable, settings.unwritable_path)
-            room = marker_room(identity.owner) if ledger else 0
-            limits = plugin_of(settings.endpoint.protocol).limits.less(room)
-            tools = TaskResources(client, _patience(settings), ledger, limits, settings.create)
+            tools = TaskResources(client, _patience(settings), ledger, settings.create)
             return Written(identity, Task(identity, tools, self._layout, aside).write(iterator), ledger)
 
     def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        with closing(open_client(self._settings.endpoint)) as client:
+        with closing(StreamClient(self._settings.endpoint)) as client:
             written = [message for message in messages if isinstance(message, Written)]
             commit_batch(client, written, _patience(self._settings))
 
@@ -118,7 +112,7 @@ class PenstockWriter(_Writing, DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite, streaming=False)
         if self._own_ledger:
-            with closing(open_client(self._settings.endpoint)) as client:
+            with closing(StreamClient(self._settings.endpoint)) as client:
                 open_one_off(client, self._own_ledger, _patience(self._settings))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -137,7 +131,7 @@ class PenstockWriter(_Writing, DataSourceArrowWriter):
     @property
     def _own_ledger(self) -> str:
         sink = self._settings.sink
-        return _ledger(self._settings, sink.name or "") if sink.one_off else ""
+        return ledger_name(self._settings.ledger, sink.name) if sink.one_off and sink.name else ""
 
     def _forget(self) -> None:
         """Delete the ledger. A failure is only logged: the job is over, and not to be repeated for that."""
@@ -147,7 +141,7 @@ class PenstockWriter(_Writing, DataSourceArrowWriter):
             _LOG.warning("cannot delete the ledger %s of a finished job: %s", self._own_ledger, error)
 
     def _delete(self) -> None:
-        with closing(open_client(self._settings.endpoint)) as client:
+        with closing(StreamClient(self._settings.endpoint)) as client:
             Ledger(client, self._own_ledger, "", _patience(self._settings)).delete()
 
 
@@ -167,7 +161,3 @@ class PenstockStreamWriter(_Writing, DataSourceStreamArrowWriter):
 
 def _patience(settings: SinkOptions) -> Callable[[], Patience]:
     return partial(Patience, settings.endpoint, reached=True)
-
-
-def _ledger(settings: SinkOptions, sink: str) -> str:
-    return ledger_name(settings.ledger, sink) if settings.ledger else ""

@@ -1,2 +1,1 @@
-"""The source `penstock`: streams of a gateway (or any other server) as rows, for batch and streaming
-queries."""
+"""The source `penstock`: streams of a gateway, or another S2S server, as rows, for batch and streaming queries."""

@@ -78,8 +78,6 @@ class _Gathered:
 def _batches(stream: str, records: _Gathered, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     if not records.rows:
         return
-    if records.timestamps and len(records.timestamps) != records.rows:
-        raise AssertionError(f"{stream}: {records.rows} records with {len(records.timestamps)} timestamps")
     arrays = [_MAKERS[field.name.lower()](stream, records, field.type) for field in schema]
     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
     for start in range(0, records.rows, MAX_BATCH_ROWS):
@@ -112,16 +110,13 @@ def _timestamps(stream: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
 
 def _event_times(stream: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
     own = {index: time for index, some in records.headers.items() if (time := event_time_of(some)) is not None}
-    times = list(records.timestamps) if own and records.timestamps else records.timestamps
-    if times:
-        for index, time in own.items():
-            times[index] = time
+    times = list(records.timestamps) if own else records.timestamps
+    for index, time in own.items():
+        times[index] = time
     return _times(stream, records, kind, times, "event_time")
 
 
 def _times(stream: str, records: _Gathered, kind: pa.DataType, times: list[int], column: str) -> pa.Array:
-    if not times:
-        return pa.nulls(records.rows, kind)
     most = max(times)
     if most > _MOST_MS:
         number = _nth(records.seq_nums, times.index(most))

@@ -9,9 +9,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock_codecs.failures import OperationFailed
-from penstock_spark.clients.base import ReadPosition, StreamClient
+from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.client_pool import ClientPool
-from penstock_spark.source.bounds import Bound, order, place_of_number, resolve_bound, up_to
+from penstock_spark.source.bounds import Bound, resolve_bound
 from penstock_spark.source.loss import Losses, is_gone
 from penstock_spark.source.options import SourceOptions
 from penstock_spark.source.partitions import Range, Ranges, plan_partitions
@@ -36,13 +36,11 @@ class BatchReader(DataSourceReader):
         clients = ClientPool(self._connect)
         try:
             ranges = self._ranges(clients)
-            divisible = clients.first.indexed
         finally:
             clients.close()
         options = self._options
         planned = plan_partitions(
             ranges,
-            divisible=divisible,
             records_per_partition=options.records_per_partition,
             min_partitions=options.min_partitions,
         )
@@ -57,7 +55,6 @@ class BatchReader(DataSourceReader):
             partition.ranges,
             self._schema,
             fail_on_data_loss=options.fail_on_data_loss,
-            envelopes=options.envelopes,
             late_is_null=options.unreadable_timestamps,
         )
 
@@ -71,34 +68,24 @@ class BatchReader(DataSourceReader):
                 if is_gone(failed) and stream not in names:
                     return None  # deleted after the pattern matched it
                 raise
-            return Range(stream, start, end) if order(start) < order(end) else None
+            return Range(stream, start, end) if start < end else None
 
         streams = self._options.selection.find(clients.first)
         return [range_ for range_ in clients.ask(within, streams).values() if range_ is not None]
 
-    def _within(self, client: StreamClient, stream: str) -> tuple[ReadPosition, ReadPosition]:
+    def _within(self, client: StreamClient, stream: str) -> tuple[int, int]:
         """Return the range of a stream within the bounds of the options."""
         start = self._start(client, stream, self._options.start.of(stream))
-        tail = client.tail(stream, start)
-        return start, self._end(client, stream, self._options.end.of(stream), start, tail)
+        tail = client.tail(stream)
+        upper = self._options.end.of(stream)
+        return start, tail if upper.kind == "latest" else min(tail, resolve_bound(client, stream, upper))
 
-    def _start(self, client: StreamClient, stream: str, lower: Bound) -> ReadPosition:
+    def _start(self, client: StreamClient, stream: str, lower: Bound) -> int:
         client.require(stream)
         first = client.first(stream)
         if lower.kind == "earliest":
             return first
         start = resolve_bound(client, stream, lower)
-        if order(start) >= order(first):
-            return start
-        if lower.kind != "timestamp":
+        if start < first and lower.kind != "timestamp":
             Losses(self._options.fail_on_data_loss).trimmed(stream, start, first)
-        return first
-
-    def _end(
-        self, client: StreamClient, stream: str, upper: Bound, start: ReadPosition, tail: ReadPosition
-    ) -> ReadPosition:
-        if upper.kind == "latest":
-            return tail
-        if upper.kind == "seq_num":
-            return min(tail, place_of_number(client, stream, start, upper.value), key=order)
-        return up_to(client, stream, start, tail, resolve_bound(client, stream, upper))
+        return max(start, first)

@@ -5,17 +5,16 @@
 |---|---|
 | options, checked with all faults named at once | `options` |
 | selection of streams: names, lists, patterns; repeated for each micro-batch | `selection` |
-| bounds: numbers, times, offsets, earliest, latest | `bounds` |
+| bounds: numbers, times, earliest, latest | `bounds` |
 | ranges of streams as Spark's partitions | `partitions` |
 | columns of codecs as Arrow batches, in the requested schema | `arrow`, `reading` |
 | batch and streaming readers; the size of a micro-batch | `batch`, `streaming`, `following` |
 | records lost before they were read | `loss` |
 
-A checkpoint's offset is `{stream: [sequence number of the next record, identity]}` (segments: `[number, place,
-identity]`, Durable Streams: `[number, place]`; an identity is a digest of the data before the place, see
-`StreamClient.identity`), so that a query restarted from its checkpoint reads exactly what it would have read. If
-records needed after a restart are gone (trimmed, stream deleted), the query fails, or skips them with a warning if
-`fail_on_data_loss` is false.
+A checkpoint's offset is `{stream: [sequence number of the next record, identity]}` (an identity is a digest of the
+record before that number, see `StreamClient.identity`), so that a query restarted from its checkpoint reads exactly
+what it would have read. If records needed after a restart are gone (trimmed, stream deleted), the query fails, or skips
+them with a warning if `fail_on_data_loss` is false.
 
 A batch DataFrame reads what existed when it was first used: Spark keeps its plan. Call `load()` again to read newer
 records.
@@ -30,14 +29,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from penstock_spark.clients.endpoint import Endpoint
-from penstock_spark.clients.opening import open_client
 from penstock_spark.columns import check_columns
 from penstock_spark.schemas import SOURCE_RECORDS, spark_schema
 from penstock_spark.source.options import source_options
-from penstock_spark.source.reading import Connect
 
 if TYPE_CHECKING:
     from penstock_spark.sink.writer import PenstockStreamWriter, PenstockWriter
+    from penstock_spark.source.reading import Connect
 
 __all__ = ["PenstockDataSource"]
 
@@ -50,7 +48,7 @@ _STREAM_REFUSES: Final = {
 
 
 class PenstockDataSource(DataSource):
-    """See the module. Readers, writers and protocols are imported by those of Spark's processes that need them."""
+    """See the module. Readers, writers and the client are imported by those of Spark's processes that need them."""
 
     @classmethod
     def name(cls) -> str:
@@ -92,4 +90,6 @@ class PenstockDataSource(DataSource):
 
 
 def _connect(endpoint: Endpoint) -> Connect:
-    return partial(open_client, endpoint)
+    from penstock_spark.clients.client import StreamClient
+
+    return partial(StreamClient, endpoint)

@@ -1,8 +1,7 @@
 """Loss of records that a query needs: an error, or a warning and continuing after them.
 
 A stream that was deleted and created again is recognized by its end, if that is before the position reached, or else by
-the data before that position (`StreamClient.identity`): two segments with the same bytes there cannot be told apart.
-In Durable Streams only the end tells.
+the record before that position (`StreamClient.identity`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import logging
 from typing import Final
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_spark.clients.base import ReadPosition
 
 __all__ = ["DataLost", "Losses", "is_gone"]
 
@@ -34,33 +32,29 @@ class Losses:
     def __init__(self, fatal: bool) -> None:
         self._fatal = fatal
 
-    def deleted(self, stream: str, position: ReadPosition) -> None:
+    def deleted(self, stream: str, position: int) -> None:
         """Report that a stream does not exist, while records from `position` on were expected."""
-        self._report(f"{stream} was deleted, with its records from {_shown(position)} on")
+        self._report(f"{stream} was deleted, with its records from {position} on")
 
-    def made_again(self, stream: str, position: ReadPosition, tail: ReadPosition) -> None:
+    def made_again(self, stream: str, position: int, tail: int) -> None:
         """Report that a stream ends before a position that it had reached."""
         self._report(
-            f"{stream} ends at {_shown(tail)}, before {_shown(position)}, which existed: it was deleted and created "
+            f"{stream} ends at {tail}, before {position}, which existed: it was deleted and created "
             "again, and the unread records of the old stream are lost"
         )
 
-    def replaced(self, stream: str, position: ReadPosition) -> None:
+    def replaced(self, stream: str, position: int) -> None:
         """Report that a stream has another record where the last one was read."""
         self._report(
-            f"{stream} has another record before {_shown(position)} than was read there: it was deleted and created "
+            f"{stream} has another record before {position} than was read there: it was deleted and created "
             "again, and the unread records of the old stream are lost"
         )
 
-    def trimmed(self, stream: str, position: ReadPosition, first: ReadPosition) -> None:
+    def trimmed(self, stream: str, position: int, first: int) -> None:
         """Report that a stream begins after the position needed."""
-        self._report(f"{stream} was trimmed: records from {_shown(position)} up to {_shown(first)} are gone")
+        self._report(f"{stream} was trimmed: records from {position} up to {first} are gone")
 
     def _report(self, what: str) -> None:
         if self._fatal:
             raise DataLost(f"{what} (with option fail_on_data_loss=false, the query skips them)")
         _LOG.warning("%s; skipping them", what)
-
-
-def _shown(mark: ReadPosition) -> str:
-    return f"{mark.seq_num} (position {mark.place})" if mark.place else str(mark.seq_num)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock_spark.clients.endpoint import Endpoint
-from penstock_spark.clients.plugin import plugin_of
 from penstock_spark.options import Option, WrongOptions, boolean, endpoint_of, integer, read_options, text
 from penstock_spark.source.bounds import EARLIEST, LATEST, StreamBounds, read_end, read_start
 from penstock_spark.source.selection import StreamSelection, read_names
@@ -15,8 +14,8 @@ from penstock_spark.source.selection import StreamSelection, read_names
 __all__ = ["SOURCE_OPTIONS", "SourceOptions", "source_options"]
 
 SOURCE_OPTIONS: Final = (
-    Option("basin", text, None, "the basin (for segments: the scope) of streams named without one"),
-    Option("stream", text, None, "name of a stream, `basin/stream`; for Durable Streams the name alone"),
+    Option("basin", text, None, "the basin of streams named without one"),
+    Option("stream", text, None, "name of a stream, `basin/stream`"),
     Option("streams", read_names, (), "names of streams, separated by commas or as a JSON array"),
     Option(
         "stream_pattern",
@@ -48,7 +47,7 @@ SOURCE_OPTIONS: Final = (
         "min_partitions",
         integer(1, 100_000),
         1,
-        "minimum number of tasks, if streams can be read in ranges (S2S) or enough streams exist",
+        "minimum number of tasks, if there are so many records",
     ),
     Option(
         "fail_on_data_loss",
@@ -63,12 +62,6 @@ SOURCE_OPTIONS: Final = (
         False,
         "whether timestamps beyond the year 294246, which Spark cannot represent, become null, with a warning "
         "in the log; otherwise such a record fails the query with an error that names stream and record",
-    ),
-    Option(
-        "envelopes",
-        boolean,
-        False,
-        "not for S2: whether bodies that are envelopes of the gateway are unpacked into records with headers",
     ),
 )
 """Beside these: `endpoint`, and `clients.endpoint.ENDPOINT_OPTIONS`."""
@@ -87,7 +80,6 @@ class SourceOptions:
     min_partitions: int
     fail_on_data_loss: bool
     unreadable_timestamps: bool
-    envelopes: bool
 
 
 def source_options(given: Mapping[str, str], *, refused: Mapping[str, str] | None = None) -> SourceOptions:
@@ -105,8 +97,7 @@ def source_options(given: Mapping[str, str], *, refused: Mapping[str, str] | Non
     selection = _selection(values, basin)
     for name in ("start", "end"):
         values[name] = values[name].within(basin)
-    if endpoint is not None:
-        faults += _against_protocol(endpoint.protocol, selection, values)
+    faults += [f"stream: {name!r} names no basin" for name in selection.names if "/" not in name]
     faults += _unknown_streams(selection, values)
     if faults or endpoint is None:
         raise WrongOptions("format penstock", faults)
@@ -117,21 +108,6 @@ def _selection(values: dict[str, Any], basin: str | None) -> StreamSelection:
     stream = values.pop("stream")
     names = tuple(dict.fromkeys((*(() if stream is None else (stream,)), *values.pop("streams"))))
     return StreamSelection(names, values.pop("stream_pattern")).within(basin)
-
-
-def _against_protocol(protocol: str, selection: StreamSelection, values: Mapping[str, Any]) -> list[str]:
-    plugin, faults = plugin_of(protocol), []
-    known = plugin.bounds | {EARLIEST.kind, LATEST.kind}
-    for name in ("start", "end"):
-        kinds = sorted({bound.kind for bound in values[name].all} - known)
-        faults += [f"{name}: {protocol} has no {kind}" for kind in kinds]
-    if selection.patterns and not plugin.lists:
-        faults.append(f"stream_pattern: {protocol} cannot list streams; set stream or streams")
-    if plugin.basins:
-        faults += [f"stream: {name!r} names no basin" for name in selection.names if "/" not in name]
-    if plugin.headers and values["envelopes"]:
-        faults.append(f"envelopes: {protocol} carries headers, so it has no envelopes")
-    return faults
 
 
 def _unknown_streams(selection: StreamSelection, values: Mapping[str, Any]) -> list[str]:

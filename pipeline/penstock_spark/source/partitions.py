@@ -1,8 +1,8 @@
 """Divide ranges of streams into Spark's partitions.
 
 A partition costs Spark 0.17 s of processor time, so there are as few as keep all cores busy. Small streams share one,
-each counted as `STREAM_RECORDS` more than it has, since it is requested by itself. A stream that can be read in ranges
-is cut into even ones; within each partition, and from one to the next, a stream's records keep their order.
+each counted as `STREAM_RECORDS` more than it has, since it is requested by itself. A large stream is cut into even
+ranges; within each partition, and from one to the next, a stream's records keep their order.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
-
-from penstock_spark.clients.base import ReadPosition
 
 __all__ = ["Range", "Ranges", "plan_partitions"]
 
@@ -30,13 +28,13 @@ class Range(NamedTuple):
     """The records of a stream from `start` up to but not including `end`."""
 
     stream: str
-    start: ReadPosition
-    end: ReadPosition
+    start: int
+    end: int
 
     @property
     def records(self) -> int:
         """Number of records in the range."""
-        return max(0, self.end.seq_num - self.start.seq_num)
+        return max(0, self.end - self.start)
 
 
 class Ranges(InputPartition):
@@ -47,28 +45,22 @@ class Ranges(InputPartition):
         self.ranges = ranges
 
 
-def plan_partitions(
-    ranges: Iterable[Range], *, divisible: bool, records_per_partition: int | None, min_partitions: int
-) -> list[Ranges]:
-    """Divide ranges into partitions. `divisible`: sequence numbers are places (`StreamClient.indexed`)."""
+def plan_partitions(ranges: Iterable[Range], *, records_per_partition: int | None, min_partitions: int) -> list[Ranges]:
+    """Divide ranges into partitions."""
     ranges = list(ranges)
     records = sum(stream_range.records for stream_range in ranges)
     extra = 0 if records_per_partition else STREAM_RECORDS
     size = records_per_partition or max(RECORDS_PER_PARTITION, -(-(records + extra * len(ranges)) // MOST_PARTITIONS))
     if min_partitions > 1 and records // min_partitions < size:
         size, extra = max(1, records // min_partitions), 0
-    return [Ranges(tuple(some)) for some in _shared(_pieces(ranges, size if divisible else None), size, extra)]
+    return [Ranges(tuple(some)) for some in _shared(_pieces(ranges, size), size, extra)]
 
 
-def _pieces(ranges: Iterable[Range], size: int | None) -> Iterator[Range]:
+def _pieces(ranges: Iterable[Range], size: int) -> Iterator[Range]:
     for stream_range in ranges:
         count = stream_range.records
-        parts = 1 if size is None else max(1, -(-count // size))
-        cuts = [
-            stream_range.start,
-            *(ReadPosition(stream_range.start.seq_num + count * part // parts) for part in range(1, parts)),
-            stream_range.end,
-        ]
+        parts = max(1, -(-count // size))
+        cuts = [stream_range.start + count * part // parts for part in range(parts)] + [stream_range.end]
         for start, end in pairwise(cuts):
             yield Range(stream_range.stream, start, end)
 

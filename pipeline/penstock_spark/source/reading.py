@@ -9,10 +9,8 @@ from pyspark.sql.types import StructType
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Columns
-from penstock_spark.clients.base import ReadPosition, StreamClient
-from penstock_spark.clients.envelopes import unwrapped_records
+from penstock_spark.clients.client import StreamClient
 from penstock_spark.source.arrow import to_batches
-from penstock_spark.source.bounds import order
 from penstock_spark.source.loss import Losses, is_gone
 from penstock_spark.source.partitions import Range
 
@@ -31,7 +29,6 @@ def read_ranges(
     schema: StructType,
     *,
     fail_on_data_loss: bool,
-    envelopes: bool,
     late_is_null: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of the ranges, in the schema's columns. Raises DataLost, NotRepresentable, OperationFailed."""
@@ -40,43 +37,35 @@ def read_ranges(
     try:
         for stream_range in ranges:
             pieces = _records(client, stream_range, losses)
-            yield from to_batches(
-                stream_range.stream,
-                map(unwrapped_records, pieces) if envelopes else pieces,
-                schema,
-                late_is_null=late_is_null,
-            )
+            yield from to_batches(stream_range.stream, pieces, schema, late_is_null=late_is_null)
     finally:
         client.close()
 
 
 def _records(client: StreamClient, wanted: Range, losses: Losses) -> Iterator[Columns]:
     position, end = wanted.start, wanted.end
-    while order(position) < order(end):
+    while position < end:
         try:
             client.require(wanted.stream)
-            for rows in client.read(wanted.stream, position, end):
-                yield rows.columns
-                position = rows.next
+            for batch in client.read(wanted.stream, position, end):
+                yield batch.columns
+                position = batch.next_seq_num
             return
         except OperationFailed as failed:
             position = _after_loss(failed, wanted.stream, position, end, losses)
 
 
-def _after_loss(
-    failed: OperationFailed, stream: str, position: ReadPosition, end: ReadPosition, losses: Losses
-) -> ReadPosition:
-    """Return the place to continue at after a loss, which is `end` if nothing is left. Raises `failed` if nothing was
-    lost."""
+def _after_loss(failed: OperationFailed, stream: str, position: int, end: int, losses: Losses) -> int:
+    """Return the position to continue at after a loss, `end` if nothing is left. Raises `failed` if nothing is lost."""
     first, tail = failed.failure.details.get("first"), failed.failure.details.get("tail")
     if is_gone(failed):
         losses.deleted(stream, position)
     elif failed.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
         raise failed
-    elif isinstance(first, ReadPosition) and order(first) > order(position):
-        losses.trimmed(stream, position, min(first, end, key=order))
+    elif isinstance(first, int) and first > position:
+        losses.trimmed(stream, position, min(first, end))
         return first
-    elif isinstance(tail, ReadPosition):
+    elif isinstance(tail, int):
         losses.made_again(stream, end, tail)
     else:
         raise failed

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from glob import escape
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock_spark.clients.base import StreamClient
+if TYPE_CHECKING:
+    from penstock_spark.clients.client import StreamClient
 
 __all__ = ["LEDGERS", "StreamSelection", "read_names"]
 

@@ -14,10 +14,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from penstock_spark.clients.base import ReadPosition
 from penstock_spark.clients.client_pool import ClientPool
-from penstock_spark.source.bounds import order
-from penstock_spark.source.following import Ends, MicroBatchPlanner, StreamCheckpoint
+from penstock_spark.source.following import MicroBatchPlanner, StreamCheckpoint
 from penstock_spark.source.loss import Losses
 from penstock_spark.source.options import SourceOptions
 from penstock_spark.source.partitions import Range, Ranges, plan_partitions
@@ -28,51 +26,40 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamReader", "WrongCheckpoint", "read_offset", "write_offset"]
 
-_PLACE: Final = re.compile(r"\d+|[!-~]*,[!-~]*", re.ASCII)
-"""See `ReadPosition.place`."""
-_IDENTITY: Final = re.compile(r"(\d{1,6}:)?[0-9a-f]{24}", re.ASCII)
+_IDENTITY: Final = re.compile(r"[0-9a-f]{24}", re.ASCII)
 
 
 class WrongCheckpoint(ValueError):
     """The checkpoint's offset is not of this source, or of another protocol; the message says what is wrong."""
 
 
-def write_offset(places: Mapping[str, ReadPosition], identities: Mapping[str, str]) -> dict[str, Any]:
-    """Return places as a checkpoint holds them: always in the same order, since Spark compares the text."""
-    written: dict[str, Any] = {}
-    for stream, mark in sorted(places.items()):
-        said = [mark.seq_num, *filter(None, (mark.place, identities.get(stream)))]
-        written[stream] = said if len(said) > 1 else mark.seq_num
-    return written
+def write_offset(positions: Mapping[str, int], identities: Mapping[str, str]) -> dict[str, Any]:
+    """Return positions as a checkpoint holds them: always in the same order, since Spark compares the text."""
+    return {
+        stream: [position, identity] if (identity := identities.get(stream)) else position
+        for stream, position in sorted(positions.items())
+    }
 
 
-def read_offset(offset: Any, *, indexed: bool) -> dict[str, StreamCheckpoint]:
-    """Return the checkpoint of each stream; earlier versions have no identities. `indexed`: the protocol's sequence
-    numbers are places. Raises WrongCheckpoint."""
+def read_offset(offset: Any) -> dict[str, StreamCheckpoint]:
+    """Return the checkpoint of each stream; earlier versions have no identities. Raises WrongCheckpoint."""
     if not isinstance(offset, dict):
         raise WrongCheckpoint(
             f"the checkpoint has {offset!r:.80}, not positions of streams: it belongs to another source"
         )
-    places = {}
-    for stream, said in offset.items():
-        match said:
-            case int() if indexed and type(said) is int and said >= 0:
-                places[stream] = StreamCheckpoint(ReadPosition(said))
-            case [int(number), str(identity)] if indexed and number >= 0 and _IDENTITY.fullmatch(identity):
-                places[stream] = StreamCheckpoint(ReadPosition(number), identity)
-            case [int(number), str(place)] if not indexed and number >= 0 and _PLACE.fullmatch(place):
-                places[stream] = StreamCheckpoint(ReadPosition(number, place))
-            case [int(number), str(place), str(identity)] if (
-                not indexed and number >= 0 and _PLACE.fullmatch(place) and _IDENTITY.fullmatch(identity)
-            ):
-                places[stream] = StreamCheckpoint(ReadPosition(number, place), identity)
+    checkpoints = {}
+    for stream, entry in offset.items():
+        match entry:
+            case int() if type(entry) is int and entry >= 0:
+                checkpoints[stream] = StreamCheckpoint(entry)
+            case [int(number), str(identity)] if number >= 0 and _IDENTITY.fullmatch(identity):
+                checkpoints[stream] = StreamCheckpoint(number, identity)
             case _:
-                wanted = "a sequence number" if indexed else "a number and a position"
                 raise WrongCheckpoint(
-                    f"the checkpoint has {said!r} for {stream}, not {wanted}: "
-                    "it belongs to another source, or was written over another protocol"
+                    f"the checkpoint has {entry!r} for {stream}, not a sequence number: it belongs to another source, "
+                    "or was written over another protocol"
                 )
-    return places
+    return checkpoints
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -83,9 +70,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._connect = connect
         self._open: ClientPool | None = None
-        self._bounded = False
-        self._target: Ends | None = None
-        self._seen: Ends = {}
+        self._target: Mapping[str, int] | None = None
+        self._seen: Mapping[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without connections, for tasks."""
@@ -98,10 +84,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open
 
     @property
-    def _indexed(self) -> bool:
-        return self._clients.first.indexed
-
-    @property
     def _following(self) -> MicroBatchPlanner:
         return MicroBatchPlanner(self._clients, self._options.selection, Losses(self._options.fail_on_data_loss))
 
@@ -110,8 +92,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, here and below
         """Return where a query without a checkpoint begins, by option `start`."""
         following = self._following
-        places = following.begin(self._options.start)
-        return write_offset(places, following.identities(places, {}))
+        positions = following.begin(self._options.start)
+        return write_offset(positions, following.identities(positions, {}))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of option `max_records_per_batch`."""
@@ -119,49 +101,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of the query to what exists now, also in streams that it did not know. If only reading finds the
-        ends, they are looked up when the first positions are known."""
-        self._bounded = True
-        if self._indexed:
-            self._target = self._following.ends()
+        """Fix the end of the query to what exists now, also in streams that it did not know."""
+        self._target = self._following.ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch. Raises DataLost, WrongCheckpoint, OperationFailed."""
-        known = read_offset(start, indexed=self._indexed)
-        identities = {
-            stream: known_position.identity for stream, known_position in known.items() if known_position.identity
-        }
+        known = read_offset(start)
         following = self._following
-        if self._bounded and self._target is None:
-            self._target = following.ends(
-                since={stream: known_position.mark for stream, known_position in known.items()}
-            )
         self._seen = following.ends() if self._target is None else self._target
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        places = following.advance(
-            {stream: known_position.mark for stream, known_position in known.items()}, self._seen, most, identities
-        )
-        return write_offset(places, following.identities(places, known))
+        positions = following.advance(known, self._seen, most)
+        return write_offset(positions, following.identities(positions, known))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the streams' ends when a micro-batch was last planned; None if only reading finds them."""
-        ends = {stream: mark for stream, mark in self._seen.items() if mark is not None}
-        return write_offset(ends, {}) if ends else None
+        """Return the streams' ends when a micro-batch was last planned; None if there are none."""
+        return write_offset(self._seen, {}) or None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the ranges of a micro-batch. They follow from the two offsets alone, so that a repeated one has the
         same."""
-        indexed = self._indexed
-        begun, ended = (read_offset(offset, indexed=indexed) for offset in (start, end))
+        begun, ended = read_offset(start), read_offset(end)
         ranges = [
-            Range(stream, begun[stream].mark, until.mark)
+            Range(stream, begun[stream].position, until.position)
             for stream, until in ended.items()
-            if stream in begun and order(begun[stream].mark) < order(until.mark)
+            if stream in begun and begun[stream].position < until.position
         ]
         options = self._options
         planned = plan_partitions(
             ranges,
-            divisible=indexed,
             records_per_partition=options.records_per_partition,
             min_partitions=options.min_partitions,
         )
@@ -184,6 +151,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partition.ranges,
             self._schema,
             fail_on_data_loss=options.fail_on_data_loss,
-            envelopes=options.envelopes,
             late_is_null=options.unreadable_timestamps,
         )

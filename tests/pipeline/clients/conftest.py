@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock_spark.clients import Endpoint, StreamClient, open_client
+from penstock_spark.clients.client import StreamClient
+from penstock_spark.clients.endpoint import Endpoint
 
 
 @pytest.fixture
 def client(endpoint: Endpoint) -> Iterator[StreamClient]:
     """A client, closed after the test. `endpoint` is a fixture of each file."""
-    client = open_client(endpoint)
+    client = StreamClient(endpoint)
     yield client
     client.close()

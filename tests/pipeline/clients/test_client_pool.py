@@ -8,7 +8,7 @@ import pytest
 from support.spark.fake_streams import FakeServer
 
 from penstock_codecs.failures import OperationFailed
-from penstock_spark.clients import ReadPosition, StreamClient
+from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.client_pool import ClientPool
 
 
@@ -25,7 +25,7 @@ def test_every_answer_and_few_connections(count: int, clients: int) -> None:
     pool = ClientPool(server.connect)
     for _ in range(2):
         found = pool.ask(lambda client, stream: client.tail(stream), list(server.streams))
-        assert list(found.items()) == [(f"b/{number}", ReadPosition(number)) for number in range(count)]
+        assert list(found.items()) == [(f"b/{number}", number) for number in range(count)]
         assert server.open == clients
     pool.close()
     assert server.open == 0
@@ -50,7 +50,7 @@ def test_after_one_failed_no_more_are_asked() -> None:
     pool = ClientPool(server.connect)
     asked = 0
 
-    def ask(client: StreamClient, stream: str) -> ReadPosition:
+    def ask(client: StreamClient, stream: str) -> int:
         nonlocal asked
         asked += 1
         return client.tail("b/none")

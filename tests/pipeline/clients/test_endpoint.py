@@ -15,20 +15,15 @@ from penstock_spark.clients.endpoint import Endpoint, EndpointError, is_server, 
 @pytest.mark.parametrize(
     ("text", "options", "expected"),
     [
-        ("http://gateway", {}, Endpoint("s2s", "gateway", 80)),
-        ("https://gateway:8443/", {}, Endpoint("s2s", "gateway", 8443, tls=True)),
-        ("127.0.0.1:8080", {}, Endpoint("s2s", "127.0.0.1", 8080)),
-        ("127.0.0.1", {"protocol": "durable"}, Endpoint("durable", "127.0.0.1", 4437)),
-        ("[::1]:9", {"protocol": "segment"}, Endpoint("segment", "::1", 9)),
-        ("durables://h", {}, Endpoint("durable", "h", 4437, tls=True)),
-        ("segments://h", {"protocol": "segment"}, Endpoint("segment", "h", 12345, tls=True)),
-        ("pravega://h", {}, Endpoint("segment", "h", 9090, directory=True)),
-        ("pravegas://h:1", {}, Endpoint("segment", "h", 1, tls=True, directory=True)),
-        (" https://{basin}.b.example.com ", {}, Endpoint("s2s", "{basin}.b.example.com", 443, tls=True)),
+        ("http://gateway", {}, Endpoint("gateway", 80)),
+        ("https://gateway:8443/", {}, Endpoint("gateway", 8443, tls=True)),
+        ("127.0.0.1:8080", {}, Endpoint("127.0.0.1", 8080)),
+        ("[::1]:9", {}, Endpoint("::1", 9)),
+        (" https://{basin}.b.example.com ", {}, Endpoint("{basin}.b.example.com", 443, tls=True)),
         (
             "http://h",
             {"compression": "ZSTD", "connect_seconds": "0.5", "request_seconds": "7", "recover_seconds": "0", "x": "y"},
-            Endpoint("s2s", "h", 80, False, False, None, None, None, "", 0.5, 7.0, 0.0, Compression.ZSTD),
+            Endpoint("h", 80, False, None, None, None, "", 0.5, 7.0, 0.0, Compression.ZSTD),
         ),
     ],
 )
@@ -41,7 +36,7 @@ def test_what_addresses_mean(text: str, options: dict[str, str], expected: Endpo
     ("text", "options", "faults"),
     [
         ("", {}, ["endpoint: an address is missing"]),
-        ("ftp://h", {}, ["endpoint: ftp:// is none of durable://"]),
+        ("ftp://h", {}, ["endpoint: ftp:// is neither http:// nor https://"]),
         ("http://", {}, ["'http://' names no host"]),
         ("http://h:0", {}, ["the port must be from 1 to 65535"]),
         ("http://h:x", {}, ["'http://h:x' is no address"]),
@@ -49,10 +44,7 @@ def test_what_addresses_mean(text: str, options: dict[str, str], expected: Endpo
         ("http://h/v1", {}, ["'/v1' behind the host"]),
         ("http://me:secret@h", {}, ["a token goes into option `token_file`"]),
         ("http://a b", {}, ["'a b' is no host"]),
-        ("durable://{basin}.h", {}, ["durable has no hosts with '{basin}.'"]),
         ("http://x.{basin}.h", {}, ["'x.{basin}.h' is no host"]),
-        ("http://h", {"protocol": "segment"}, ["http:// is not segment"]),
-        ("http://h", {"protocol": "tcp"}, ["protocol: 'tcp' is none of durable, s2s, segment"]),
         ("https://h", {"ca_file": "/nowhere/ca.pem"}, ["ca_file: cannot read /nowhere/ca.pem: No such file"]),
         ("http://h", {"ca_file": __file__}, ["ca_file: the endpoint is without TLS"]),
         ("https://h", {"key_file": __file__}, ["key_file: a key without certificate_file"]),
@@ -75,29 +67,30 @@ def test_every_fault_is_named(text: str, options: dict[str, str], faults: list[s
         assert expected in fault
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "key"),
-    [
-        ("s3p://127.0.0.1:7500", {}, "endpoint"),
-        ("s3ps://legacy", {}, "endpoint"),
-        ("127.0.0.1:7500", {"protocol": "s3p"}, "protocol"),
-    ],
-)
-def test_an_s3p_server_is_refused_with_the_way_to_read_it(text: str, options: dict[str, str], key: str) -> None:
+OTHERS = {
+    **dict.fromkeys(("s3p", "s3ps"), "s3p"),
+    **dict.fromkeys(("segment", "segments", "pravega", "pravegas"), "segment"),
+    **dict.fromkeys(("durable", "durables"), "durable"),
+    "kafka": "kafka",
+}
+"""Schemes of servers of other protocols, and the kind of the gateway's back."""
+
+
+@pytest.mark.parametrize("scheme", OTHERS)
+def test_a_server_of_another_protocol_is_refused_with_the_command_of_a_gateway(scheme: str) -> None:
     with pytest.raises(EndpointError) as raised:
-        parse_endpoint(text, options)
+        parse_endpoint(f"{scheme}://127.0.0.1:7500")
     (fault,) = raised.value.faults
-    assert fault.startswith(f"{key}: s3p")
-    assert f"run `{serve_command()}` with that server's address in the file" in fault
-    assert fault.endswith("use the gateway's endpoint, http://127.0.0.1:8080")
+    assert fault == (
+        f"endpoint: {scheme}:// is reached through a gateway: run `{serve_command(OTHERS[scheme])}` with that server's "
+        "address in the file, and use the gateway's endpoint, http://127.0.0.1:8080"
+    )
 
 
 def test_a_server_that_is_refused_is_no_path() -> None:
     """Else a view of its stream would be looked for among the recordings."""
-    assert [scheme for scheme in ("http", "durable", "s3p", "s3ps", "hdfs", "s3a") if not is_server(scheme)] == [
-        "hdfs",
-        "s3a",
-    ]
+    schemes = ("http", "https", *OTHERS, "hdfs", "s3a")
+    assert [scheme for scheme in schemes if not is_server(scheme)] == ["hdfs", "s3a"]
 
 
 @pytest.mark.parametrize(
@@ -138,5 +131,5 @@ def test_tokens_come_from_files_and_variables_and_are_not_shown(
 
 
 def test_an_endpoint_says_its_address() -> None:
-    for text in ("http://h:1", "https://[::1]:2", "durable://h:3", "segments://h:4", "pravega://h:5", "pravegas://h:6"):
+    for text in ("http://h:1", "https://[::1]:2"):
         assert str(parse_endpoint(text)) == text

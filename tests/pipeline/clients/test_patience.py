@@ -13,7 +13,7 @@ from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.patience import Patience
 
 GONE = fail(FailureCode.UNAVAILABLE, "gone")
-ENDPOINT = Endpoint("s2s", "h", 1, connect_seconds=3.0, recover_seconds=20.0)
+ENDPOINT = Endpoint("h", 1, connect_seconds=3.0, recover_seconds=20.0)
 
 
 @pytest.fixture(autouse=True)

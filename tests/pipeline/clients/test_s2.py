@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from uuid import uuid4
 
 import pytest
 from support.process import BASIN, GatewayProcess
@@ -13,14 +12,15 @@ from support.process import BASIN, GatewayProcess
 from penstock_codecs.compression import Compression
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header
-from penstock_spark.clients import Endpoint, ReadPosition, StreamClient, open_client
+from penstock_spark.clients.client import StreamClient
+from penstock_spark.clients.endpoint import Endpoint
 
 _numbers = itertools.count()
 
 
 @pytest.fixture
 def endpoint(gateway: GatewayProcess) -> Endpoint:
-    return Endpoint("s2s", "127.0.0.1", gateway.s2_port)
+    return Endpoint("127.0.0.1", gateway.s2_port)
 
 
 @pytest.fixture
@@ -40,17 +40,17 @@ def _fill(client: StreamClient, stream: str, bodies: Sequence[bytes], *, at: int
 
 def _bodies(client: StreamClient, stream: str, start: int, end: int) -> list[bytes]:
     found: list[bytes] = []
-    for rows in client.read(stream, ReadPosition(start), ReadPosition(end)):
+    for rows in client.read(stream, start, end):
         assert list(rows.columns.seq_nums) == list(range(start, start + len(rows.columns.bodies)))
         start += len(rows.columns.bodies)
-        assert rows.next == ReadPosition(start)
+        assert rows.next_seq_num == start
         found += rows.columns.bodies
     return found
 
 
 def _trimmed(client: StreamClient, stream: str, first: int) -> None:
-    client.trim(stream, ReadPosition(first))
-    while client.first(stream).seq_num < first:
+    client.trim(stream, first)
+    while client.first(stream) < first:
         pass
 
 
@@ -58,32 +58,27 @@ def _trimmed(client: StreamClient, stream: str, first: int) -> None:
 
 
 def test_an_empty_stream_begins_and_ends_at_0(client: StreamClient, stream: str) -> None:
-    assert client.first(stream) == client.tail(stream) == client.at_timestamp(stream, 5) == ReadPosition(0)
-    assert client.advance(stream, ReadPosition(0), 10) == ReadPosition(0)
-    assert client.last_timestamp(stream) is None
-    assert list(client.read(stream, ReadPosition(0), ReadPosition(0))) == []
+    assert client.first(stream) == client.tail(stream) == client.at_timestamp(stream, 5) == 0
+    assert list(client.read(stream, 0, 0)) == []
 
 
 def test_places_in_a_stream(client: StreamClient, stream: str) -> None:
     _fill(client, stream, [b"a", b"b"], stamp=1000)
     _fill(client, stream, [b"c"], at=2, stamp=3000)
-    assert client.first(stream) == ReadPosition(0)
-    assert client.tail(stream) == client.tail(stream, ReadPosition(1)) == ReadPosition(3)
-    assert client.last_timestamp(stream) == 3000
-    found = [client.at_timestamp(stream, timestamp).seq_num for timestamp in (-5, 1000, 1001, 3000, 3001)]
+    assert client.first(stream) == 0
+    assert client.tail(stream) == 3
+    found = [client.at_timestamp(stream, timestamp) for timestamp in (-5, 1000, 1001, 3000, 3001)]
     assert found == [0, 0, 2, 2, 3]
-    found = [client.advance(stream, ReadPosition(1), count).seq_num for count in (0, 1, 2, 3)]
-    assert found == [1, 2, 3, 3]
 
 
 def test_places_in_a_stream_that_was_trimmed(client: StreamClient, stream: str) -> None:
     _fill(client, stream, [b"a", b"b", b"c"], stamp=1000)
     _trimmed(client, stream, 2)
-    assert client.first(stream) == client.at_timestamp(stream, 0) == ReadPosition(2)
-    assert client.tail(stream) == ReadPosition(4), "the trim is a record, too"
+    assert client.first(stream) == client.at_timestamp(stream, 0) == 2
+    assert client.tail(stream) == 4, "the trim is a record, too"
     _trimmed(client, stream, 5)
-    assert client.first(stream) == client.tail(stream) == ReadPosition(5)
-    assert client.at_timestamp(stream, 0) == ReadPosition(5)
+    assert client.first(stream) == client.tail(stream) == 5
+    assert client.at_timestamp(stream, 0) == 5
 
 
 def test_streams_are_listed_by_prefix(client: StreamClient) -> None:
@@ -106,7 +101,7 @@ def test_streams_are_made_once_and_deleted_for_good(client: StreamClient, stream
     client.delete(stream)
     assert stream not in set(client.streams(f"{BASIN}/pipeline-clients/"))
     assert client.create(stream, endless=True)
-    assert client.tail(stream) == ReadPosition(0)
+    assert client.tail(stream) == 0
 
 
 @pytest.mark.parametrize("name", ["", "plain", "penstock/", "Penstock/x", "a/x", "penstock/.", "penstock/\ud800"])
@@ -128,10 +123,7 @@ def test_what_the_server_says_is_raised(client: StreamClient) -> None:
     with pytest.raises(OperationFailed) as raised:
         client.appender("no-such-basin/x").append([b""], {}, None, 0)
     assert raised.value.failure.code is FailureCode.BASIN_NOT_FOUND
-    with pytest.raises(OperationFailed) as raised:
-        client.numbered_appender(f"{BASIN}/x", uuid4())
-    assert raised.value.failure.code is FailureCode.NOT_IMPLEMENTED
-    assert client.tail(f"{BASIN}/x") == ReadPosition(0), "the client is as good as before"
+    assert client.tail(f"{BASIN}/x") == 0, "the client is as good as before"
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -139,7 +131,7 @@ def test_what_the_server_says_is_raised(client: StreamClient) -> None:
 
 @pytest.mark.parametrize("compression", Compression)
 def test_ranges_end_exactly_where_they_should(endpoint: Endpoint, compression: Compression, stream: str) -> None:
-    client = open_client(replace(endpoint, compression=compression))
+    client = StreamClient(replace(endpoint, compression=compression))
     bodies = [b"%d " % number * (number % 300) for number in range(5000)]
     appender = client.appender(stream)
     for begin in range(0, len(bodies), 500):
@@ -157,7 +149,7 @@ def test_headers_and_commands_are_records_like_the_others(client: StreamClient, 
     headers = {1: (Header(b"k", b"v"), Header(b"k", b"")), 2: (Header(b"", b"fence"),)}
     appender.append([b"a", b"b", b"token"], headers, [7, None, 9], None)
     appender.flush()
-    [rows] = client.read(stream, ReadPosition(0), ReadPosition(3))
+    [rows] = client.read(stream, 0, 3)
     assert rows.columns.bodies == [b"a", b"b", b"token"]
     assert rows.columns.headers == headers
     assert rows.columns.timestamps[0] == 7
@@ -169,33 +161,33 @@ def test_a_range_that_was_trimmed_says_where_the_stream_begins(client: StreamCli
     _trimmed(client, stream, 2)
     for start, end in ((0, 4), (1, 2), (0, 1)):
         with pytest.raises(OperationFailed, match="were trimmed") as raised:
-            list(client.read(stream, ReadPosition(start), ReadPosition(end)))
+            list(client.read(stream, start, end))
         assert raised.value.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
-        assert raised.value.failure.details == {"first": ReadPosition(2)}
+        assert raised.value.failure.details == {"first": 2}
     assert _bodies(client, stream, 2, 3) == [b"c"]
     _trimmed(client, stream, 5)
     with pytest.raises(OperationFailed, match="the first that is kept is 5"):
-        list(client.read(stream, ReadPosition(2), ReadPosition(4)))
+        list(client.read(stream, 2, 4))
 
 
 def test_a_range_beyond_the_tail_gives_what_there_is(client: StreamClient, stream: str) -> None:
     _fill(client, stream, [b"a", b"b", b"c"])
     for start, there in ((1, [b"b", b"c"]), (3, []), (4, [])):
-        reading = client.read(stream, ReadPosition(start), ReadPosition(6))
+        reading = client.read(stream, start, 6)
         assert [body for _ in there[:1] for body in next(reading).columns.bodies] == there
         with pytest.raises(OperationFailed, match="up to 6, its tail is 3") as raised:
             next(reading)
         assert raised.value.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
-        assert raised.value.failure.details == {"tail": ReadPosition(3)}
+        assert raised.value.failure.details == {"tail": 3}
 
 
 def test_reads_may_be_given_up_and_interleaved(client: StreamClient, stream: str) -> None:
     for at in range(0, 6, 2):
         _fill(client, stream, [b"x" * 600_000] * 1, at=at)
         _fill(client, stream, [b"y" * 600_000] * 1, at=at + 1)
-    first, second = (client.read(stream, ReadPosition(0), ReadPosition(6)) for _ in range(2))
-    assert next(first).next == next(second).next == ReadPosition(1)
-    assert client.tail(stream) == ReadPosition(6)
+    first, second = (client.read(stream, 0, 6) for _ in range(2))
+    assert next(first).next_seq_num == next(second).next_seq_num == 1
+    assert client.tail(stream) == 6
     del first
     assert len(list(second)) == 5
     assert _bodies(client, stream, 4, 5) == [b"x" * 600_000]
@@ -222,7 +214,7 @@ def test_appends_are_stored_where_they_were_meant_to_be_or_not_at_all(client: St
     with pytest.raises(OperationFailed, match="mismatch"):
         appender.append([b"z"], {}, None, 50)
     assert appender.acknowledged == 50
-    assert client.tail(stream) == ReadPosition(50)
+    assert client.tail(stream) == 50
 
 
 def test_a_batch_that_s2_does_not_take_is_not_sent(client: StreamClient, stream: str) -> None:
@@ -237,7 +229,7 @@ def test_a_batch_that_s2_does_not_take_is_not_sent(client: StreamClient, stream:
     assert raised.value.failure.code is FailureCode.NOT_REPRESENTABLE
     appender.append([b"x"], {}, None, 0)
     appender.flush()
-    assert client.tail(stream) == ReadPosition(1)
+    assert client.tail(stream) == 1
 
 
 def test_more_is_under_way_than_sockets_hold(client: StreamClient, stream: str) -> None:
@@ -255,7 +247,7 @@ def test_more_is_under_way_than_sockets_hold(client: StreamClient, stream: str) 
 def test_a_session_that_the_server_ended_while_nothing_was_under_way_begins_again(
     fresh_gateway: GatewayProcess,
 ) -> None:
-    client = open_client(Endpoint("s2s", "127.0.0.1", fresh_gateway.s2_port))
+    client = StreamClient(Endpoint("127.0.0.1", fresh_gateway.s2_port))
     stream = f"{BASIN}/x"
     appender = client.appender(stream)
     appender.append([b"a"], {}, None, 0)

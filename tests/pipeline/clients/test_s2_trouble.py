@@ -21,7 +21,8 @@ from penstock_codecs.operations import Appended
 from penstock_codecs.s2.protobuf import encode_append_ack
 from penstock_codecs.s2s import ReadServer
 from penstock_codecs.s2s.frames import encode_frame
-from penstock_spark.clients import Endpoint, ReadPosition, StreamClient, open_client
+from penstock_spark.clients.client import StreamClient
+from penstock_spark.clients.endpoint import Endpoint
 
 STREAM = f"{BASIN}/pipeline-trouble"
 COUNT = 4000
@@ -31,7 +32,7 @@ RECORD = 50
 @pytest.fixture(scope="module")
 def port(gateway: GatewayProcess) -> int:
     """Of a gateway that has STREAM, with COUNT records."""
-    client = open_client(Endpoint("s2s", "127.0.0.1", gateway.s2_port))
+    client = StreamClient(Endpoint("127.0.0.1", gateway.s2_port))
     client.create(STREAM)
     appender = client.appender(STREAM)
     for begin in range(0, COUNT, 500):
@@ -51,8 +52,8 @@ def connect() -> Iterator[Connect]:
     with contextlib.ExitStack() as stack:
 
         def make(port: int, **options: float | str) -> StreamClient:
-            plain = Endpoint("s2s", "127.0.0.1", port, connect_seconds=5.0)
-            client = open_client(replace(plain, **options))  # type: ignore[arg-type]
+            plain = Endpoint("127.0.0.1", port, connect_seconds=5.0)
+            client = StreamClient(replace(plain, **options))  # type: ignore[arg-type]
             stack.callback(client.close)
             return client
 
@@ -60,9 +61,7 @@ def connect() -> Iterator[Connect]:
 
 
 def _bodies(client: StreamClient, start: int, end: int) -> list[bytes]:
-    return [
-        body for rows in client.read(STREAM, ReadPosition(start), ReadPosition(end)) for body in rows.columns.bodies
-    ]
+    return [body for rows in client.read(STREAM, start, end) for body in rows.columns.bodies]
 
 
 def _frames(*events: RecordBatch | StreamPosition | Failure) -> bytes:
@@ -120,13 +119,13 @@ def test_questions_are_asked_again(connect: Connect, port: int, ask: Callable[[S
 def test_a_connection_that_died_while_unused_is_replaced(connect: Connect, port: int) -> None:
     with CuttingRelay(port, [250]) as relay:  # amid the second answer, if there were one
         client = connect(relay.port, recover_seconds=0.0)
-        assert client.tail(STREAM) == ReadPosition(COUNT)
+        assert client.tail(STREAM) == COUNT
         with pytest.raises(OperationFailed) as raised:
             [client.tail(STREAM) for _ in range(3)]
         assert raised.value.failure.code is FailureCode.UNAVAILABLE
-        assert client.tail(STREAM) == ReadPosition(COUNT)
+        assert client.tail(STREAM) == COUNT
         client.close()
-        assert client.tail(STREAM) == ReadPosition(COUNT), "a client may be used again"
+        assert client.tail(STREAM) == COUNT, "a client may be used again"
 
 
 def test_an_append_that_is_cut_is_not_sent_again(connect: Connect, port: int) -> None:
@@ -141,7 +140,7 @@ def test_an_append_that_is_cut_is_not_sent_again(connect: Connect, port: int) ->
         assert raised.value.failure.code is FailureCode.UNAVAILABLE
         stored = _end_of(client, stream)
         assert appender.acknowledged < stored <= 7
-        [*batches] = client.read(stream, ReadPosition(0), ReadPosition(stored))
+        [*batches] = client.read(stream, 0, stored)
         bodies = [body for rows in batches for body in rows.columns.bodies]
         assert [int(body.rstrip(b"\0")) for body in bodies] == [*range(stored - 1), -1]
 
@@ -155,7 +154,7 @@ def _end_of(client: StreamClient, stream: str) -> int:
     while True:
         appender = client.appender(stream)
         try:
-            appender.append([b"-1"], {}, None, client.tail(stream).seq_num)
+            appender.append([b"-1"], {}, None, client.tail(stream))
             end = appender.flush()
             assert end is not None
             return end.seq_num
@@ -167,7 +166,7 @@ def test_a_server_that_is_not_there_is_tried_for_a_while(connect: Connect) -> No
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     client = connect(port, connect_seconds=0.2)
-    for work in (lambda: client.tail(STREAM), lambda: list(client.read(STREAM, ReadPosition(0), ReadPosition(1)))):
+    for work in (lambda: client.tail(STREAM), lambda: list(client.read(STREAM, 0, 1))):
         with pytest.raises(
             OperationFailed, match=f"http://127.0.0.1:{port}: cannot connect: connection refused"
         ) as raised:
@@ -183,7 +182,7 @@ def test_a_server_that_comes_back_is_waited_for(connect: Connect) -> None:
         for number in range(8):
             appender.append([b"x" * 400_000] * 2, {}, None, 2 * number)
         appender.flush()
-        reading = client.read(stream, ReadPosition(0), ReadPosition(16))
+        reading = client.read(stream, 0, 16)
         taken = len(next(reading).columns.bodies)
         gateway.restart(kill=True)
         assert taken + sum(len(rows.columns.bodies) for rows in reading) == 16
@@ -196,7 +195,7 @@ def test_a_silent_server_is_given_up(connect: Connect) -> None:
         with pytest.raises(OperationFailed, match=r"nothing came in 0\.05 s"):
             client.tail(STREAM)
         with pytest.raises(OperationFailed, match=r"nothing came in 0\.05 s"):
-            list(client.read(STREAM, ReadPosition(0), ReadPosition(1)))
+            list(client.read(STREAM, 0, 1))
 
 
 @pytest.mark.parametrize("noise", [b"HTTP/1.1 100 Continue\r\n\r\n", None])
@@ -216,7 +215,7 @@ def test_a_server_that_says_much_and_nothing_is_given_up(connect: Connect, noise
         thread.start()
         client = connect(noisy.getsockname()[1], request_seconds=0.1, recover_seconds=0.0)
         with pytest.raises(OperationFailed, match=r"nothing came in 0\.1 s"):
-            list(client.read(STREAM, ReadPosition(0), ReadPosition(1)))
+            list(client.read(STREAM, 0, 1))
         client.close()
         thread.join(10)
         assert not thread.is_alive()
@@ -237,9 +236,7 @@ def test_sessions_that_end_too_early_are_gone_on_with(connect: Connect) -> None:
     ]
     with Scripted(answers) as server:
         client = connect(server.port)
-        numbers = [
-            number for rows in client.read(STREAM, ReadPosition(0), ReadPosition(7)) for number in rows.columns.seq_nums
-        ]
+        numbers = [number for rows in client.read(STREAM, 0, 7) for number in rows.columns.seq_nums]
         assert numbers == list(range(7)), "and what is sent beyond the end is not given out"
         asked = [head.split(b" ")[1].partition(b"?")[2] for head in server.heads if b"s2s/proto" in head]
         assert asked == [b"seq_num=0&count=7", b"seq_num=2&count=5", b"seq_num=3&count=4", b"seq_num=4&count=3"]
@@ -267,7 +264,7 @@ def test_nonsense_is_an_error_that_says_what_is_wrong(connect: Connect, answer: 
     with Scripted([answer] * 2) as server:
         client = connect(server.port, recover_seconds=0.0)
         with pytest.raises(OperationFailed, match=message):
-            for _ in client.read(STREAM, ReadPosition(5), ReadPosition(9)):
+            for _ in client.read(STREAM, 5, 9):
                 pass
 
 
@@ -275,7 +272,7 @@ def test_a_session_that_never_gets_on_is_given_up(connect: Connect) -> None:
     with Scripted([_session(), KEPT_FROM_0, _tail(9)] * 1000) as server:
         client = connect(server.port, connect_seconds=0.3, recover_seconds=0.3)
         with pytest.raises(OperationFailed, match=f"{STREAM}: the server ended a read at 5") as raised:
-            list(client.read(STREAM, ReadPosition(5), ReadPosition(9)))
+            list(client.read(STREAM, 5, 9))
         assert raised.value.failure.code is FailureCode.UNAVAILABLE
 
 
@@ -283,9 +280,7 @@ def test_what_no_retry_mends_is_not_tried_again(connect: Connect) -> None:
     refusal = _answer(b'{"code":"permission_denied","message":"no"}', status="403 Forbidden")
     with Scripted([refusal] * 9) as server:
         client = connect(server.port)
-        for number, work in enumerate(
-            (lambda: client.tail(STREAM), lambda: list(client.read(STREAM, ReadPosition(0), ReadPosition(1))))
-        ):
+        for number, work in enumerate((lambda: client.tail(STREAM), lambda: list(client.read(STREAM, 0, 1)))):
             with pytest.raises(OperationFailed) as raised:
                 work()
             assert raised.value.failure.code is FailureCode.PERMISSION_DENIED
@@ -303,7 +298,7 @@ def test_a_server_says_when_to_come_back(connect: Connect, monkeypatch: pytest.M
         b'HTTP/1.1 503 x\r\nretry-after-ms: 700\r\ncontent-length: 42\r\n\r\n{"code":"server_draining","message":"bye"}'
     )
     with Scripted([busy, _tail(3)]) as server:
-        assert connect(server.port).tail(STREAM) == ReadPosition(3)
+        assert connect(server.port).tail(STREAM) == 3
         assert slept == [0.7]
 
 
@@ -369,8 +364,8 @@ def test_a_basin_may_have_a_host_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
             return connect(("127.0.0.1", server.port), **options)
 
         monkeypatch.setattr("penstock_spark.clients.transport.socket.create_connection", dial)
-        client = open_client(Endpoint("s2s", "{basin}.b.example.com", 8080, token="t"))
-        assert client.tail("my-basin/x") == client.tail("other-basin/x") == ReadPosition(3)
+        client = StreamClient(Endpoint("{basin}.b.example.com", 8080, token="t"))
+        assert client.tail("my-basin/x") == client.tail("other-basin/x") == 3
         assert dialled == ["my-basin.b.example.com", "other-basin.b.example.com"]
         head = server.heads[0].decode().lower()
         assert "host: my-basin.b.example.com:8080\r\n" in head

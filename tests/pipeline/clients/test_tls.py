@@ -15,7 +15,8 @@ from support.process import BASIN, CONFIG, running_gateway
 from support.tls.certificates import needs_openssl, self_signed
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_spark.clients import Endpoint, ReadPosition, open_client
+from penstock_spark.clients.client import StreamClient
+from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.http import HttpConnection
 from penstock_spark.clients.transport import BlockingTransport
 
@@ -51,17 +52,15 @@ def test_reads_and_appends_over_tls(tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     files = f'bind = "127.0.0.1:{{s2_port}}"\ntls_certificate = "{certificate}"\ntls_key = "{key}"'
     with running_gateway(CONFIG.replace('bind = "127.0.0.1:{s2_port}"', files)) as gateway:
-        endpoint = Endpoint("s2s", "127.0.0.1", gateway.s2_port, tls=True, ca_file=certificate, connect_seconds=2.0)
+        endpoint = Endpoint("127.0.0.1", gateway.s2_port, tls=True, ca_file=certificate, connect_seconds=2.0)
         stream = f"{BASIN}/x"
         bodies = [b"%d" % number * 50_000 for number in range(40)]
-        with closing(open_client(endpoint)) as client:
+        with closing(StreamClient(endpoint)) as client:
             appender = client.appender(stream)
             for number, body in enumerate(bodies):
                 appender.append([body], {}, None, number)
             appender.flush()
-            read = [
-                body for rows in client.read(stream, ReadPosition(0), ReadPosition(40)) for body in rows.columns.bodies
-            ]
+            read = [body for rows in client.read(stream, 0, 40) for body in rows.columns.bodies]
             assert read == bodies
 
         faults = {
@@ -70,11 +69,11 @@ def test_reads_and_appends_over_tls(tmp_path: Path) -> None:
             f"cannot use .*{certificate}": replace(endpoint, certificate_file=certificate, key_file=certificate),
         }
         for message, wrong in faults.items():
-            with closing(open_client(wrong)) as client, pytest.raises(OperationFailed, match=message) as raised:
+            with closing(StreamClient(wrong)) as client, pytest.raises(OperationFailed, match=message) as raised:
                 client.tail(stream)
             assert not raised.value.failure.retryable
         with (
-            closing(open_client(replace(endpoint, tls=False, recover_seconds=0.0))) as client,
+            closing(StreamClient(replace(endpoint, tls=False, recover_seconds=0.0))) as client,
             pytest.raises(OperationFailed),
         ):
             client.tail(stream)
@@ -82,7 +81,7 @@ def test_reads_and_appends_over_tls(tmp_path: Path) -> None:
 
 def test_a_server_without_tls_is_named_as_such() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        endpoint = Endpoint("s2s", "127.0.0.1", listener.getsockname()[1], tls=True)
+        endpoint = Endpoint("127.0.0.1", listener.getsockname()[1], tls=True)
 
         def serve() -> None:
             near, _ = listener.accept()
@@ -101,7 +100,7 @@ def test_a_server_without_tls_is_named_as_such() -> None:
 def test_a_server_with_tls_is_named_as_such() -> None:
     """As OpenSSL answers a request in plaintext."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        endpoint = Endpoint("s2s", "127.0.0.1", listener.getsockname()[1], tls=False)
+        endpoint = Endpoint("127.0.0.1", listener.getsockname()[1], tls=False)
 
         def serve() -> None:
             near, _ = listener.accept()
@@ -122,7 +121,7 @@ def test_a_server_with_tls_is_named_as_such() -> None:
 def test_our_certificate_is_shown_where_one_is_wanted(tmp_path: Path) -> None:
     with _wants_certificate(tmp_path) as port:
         certificate, key = str(tmp_path / "c.pem"), str(tmp_path / "k.pem")
-        bare = Endpoint("s2s", "127.0.0.1", port, tls=True, ca_file=certificate)
+        bare = Endpoint("127.0.0.1", port, tls=True, ca_file=certificate)
         with pytest.raises(OperationFailed, match="TLS: the server requires a client certificate") as raised:
             BlockingTransport(bare).receive()
         assert raised.value.failure.code is FailureCode.AUTHN
@@ -134,7 +133,7 @@ def test_our_certificate_is_shown_where_one_is_wanted(tmp_path: Path) -> None:
 
 def test_a_certificate_for_another_name_is_not_trusted(tmp_path: Path) -> None:
     with _wants_certificate(tmp_path, "DNS:elsewhere.example.com") as port:
-        endpoint = Endpoint("s2s", "127.0.0.1", port, tls=True, ca_file=str(tmp_path / "c.pem"))
+        endpoint = Endpoint("127.0.0.1", port, tls=True, ca_file=str(tmp_path / "c.pem"))
         for _ in range(2):
             with pytest.raises(OperationFailed, match="certificate is not trusted: IP address mismatch") as raised:
                 BlockingTransport(endpoint)

@@ -20,9 +20,7 @@ BIG = 12 << 20
 @contextlib.contextmanager
 def _talking_to(serve: Callable[[socket.socket], None], request_seconds: float = 10.0) -> Iterator[BlockingTransport]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        transport = BlockingTransport(
-            Endpoint("segment", "127.0.0.1", listener.getsockname()[1], request_seconds=request_seconds)
-        )
+        transport = BlockingTransport(Endpoint("127.0.0.1", listener.getsockname()[1], request_seconds=request_seconds))
         near, _ = listener.accept()
 
         def run() -> None:
@@ -111,5 +109,5 @@ def test_a_closed_connection_says_so() -> None:
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 70])
 def test_what_is_no_host_is_said(host: str) -> None:
     with pytest.raises(OperationFailed, match=f"http://{host}:1: cannot connect: ") as raised:
-        BlockingTransport(Endpoint("s2s", host, 1, connect_seconds=0.5))
+        BlockingTransport(Endpoint(host, 1, connect_seconds=0.5))
     assert raised.value.failure.code is FailureCode.UNAVAILABLE

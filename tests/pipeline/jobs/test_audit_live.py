@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 from support.process import GatewayProcess
 
 import penstock_spark
-from penstock_spark.clients import open_client
+from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.endpoint import parse_endpoint
 from penstock_spark.jobs.audit import audit
 
@@ -21,7 +22,7 @@ _BATCH = 1_000
 
 
 def _fill(gateway: GatewayProcess, stream: str, records: int) -> None:
-    client = open_client(parse_endpoint(gateway.s2_url))
+    client = StreamClient(parse_endpoint(gateway.s2_url))
     client.create(stream)
     appender = client.appender(stream)
     for start in range(0, records, _BATCH):
@@ -39,11 +40,11 @@ def _load(spark: SparkSession, endpoint: str, stream: str) -> DataFrame:
 
 @pytest.mark.parametrize("records", [2_000, pytest.param(200_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_a_gateway_before_an_s3p_server_gives_the_same_stream(
-    spark: SparkSession, gateway: GatewayProcess, s3p_gateway: GatewayProcess, records: int
+    spark: SparkSession, gateway: GatewayProcess, bridge: Callable[[str], GatewayProcess], records: int
 ) -> None:
     stream = f"penstock/audited-live-{records}"
     _fill(gateway, stream, records)
-    left, right = (_load(spark, one.s2_url, stream) for one in (gateway, s3p_gateway))
+    left, right = (_load(spark, one.s2_url, stream) for one in (gateway, bridge("s3p")))
     same = audit(left, right, also=["timestamp"])
     (row,) = same.verdicts.collect()
     same.close()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.process import BASIN, GatewayProcess
 
-from penstock_spark.clients import StreamClient, open_client
+from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.endpoint import parse_endpoint
 from penstock_spark.jobs.backfill import ProgressLog, backfill
 from penstock_spark.jobs.directories import HadoopDirectory
@@ -26,7 +26,7 @@ COLUMNS = spark_schema(RECORDS)
 
 @pytest.fixture
 def client(gateway: GatewayProcess) -> Iterator[StreamClient]:
-    client = open_client(parse_endpoint(gateway.s2_url))
+    client = StreamClient(parse_endpoint(gateway.s2_url))
     yield client
     client.close()
 

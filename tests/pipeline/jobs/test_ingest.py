@@ -13,7 +13,7 @@ from support.captures.tables import read
 from support.process import BASIN, GatewayProcess
 
 from penstock_codecs.model import Header
-from penstock_spark.clients import StreamClient, open_client
+from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.endpoint import parse_endpoint
 from penstock_spark.jobs.ingest import capture_tables, ingest, live_streams, source_options
 from penstock_spark.jobs.tables import TABLES, stream_dir
@@ -30,14 +30,14 @@ STREAMS = [f"{BASIN}/ingest/{name}" for name in ("a", "A", "007", f"größe/{LON
 
 @pytest.fixture
 def client(gateway: GatewayProcess) -> Iterator[StreamClient]:
-    client = open_client(parse_endpoint(gateway.s2_url))
+    client = StreamClient(parse_endpoint(gateway.s2_url))
     yield client
     client.close()
 
 
 def append(client: StreamClient, stream: str, *bodies: bytes) -> None:
     client.create(stream)
-    at = client.tail(stream).seq_num
+    at = client.tail(stream)
     appender = client.appender(stream)
     appender.append(bodies, {0: (Header(b"n", b"v"),)}, None, at)
     appender.flush()

@@ -31,15 +31,13 @@ def rows_of(layout: ColumnLayout, first: int = 0, **columns: Any) -> list[tuple[
 
 
 def test_what_the_source_gives_can_be_written() -> None:
-    layout = column_layout_of(spark_schema(RECORDS), None, frozenset(), only_bodies=False)
+    layout = column_layout_of(spark_schema(RECORDS), None, frozenset())
     assert layout == ColumnLayout(None, headers=True, timestamp=True)
 
 
 def test_text_can_be_written() -> None:
     frame = schema(stream=TEXT, body=TEXT, headers=pairs("name", "value"))
-    assert column_layout_of(frame, None, frozenset(), only_bodies=False) == ColumnLayout(
-        None, headers=True, timestamp=False
-    )
+    assert column_layout_of(frame, None, frozenset()) == ColumnLayout(None, headers=True, timestamp=False)
 
 
 @pytest.mark.parametrize(
@@ -62,22 +60,15 @@ def test_text_can_be_written() -> None:
 )
 def test_what_cannot_be_written_is_named(frame: types.StructType, faults: list[str]) -> None:
     with pytest.raises(SinkFailed) as refused:
-        column_layout_of(frame, None, frozenset(), only_bodies=False)
+        column_layout_of(frame, None, frozenset())
     assert all(fault in str(refused.value) for fault in faults)
     assert f"{len(faults)} columns" in str(refused.value)
 
 
 def test_columns_can_be_left_out() -> None:
     frame = schema(stream=INT, body=BYTES, key=TEXT, headers=TEXT)
-    layout = column_layout_of(frame, "penstock/a", frozenset({"stream", "key", "headers"}), only_bodies=False)
+    layout = column_layout_of(frame, "penstock/a", frozenset({"stream", "key", "headers"}))
     assert layout == ColumnLayout("penstock/a", headers=False, timestamp=False)
-
-
-def test_segments_carry_bodies() -> None:
-    frame = schema(body=BYTES, timestamp=types.TimestampType())
-    with pytest.raises(SinkFailed, match="timestamp: the protocol carries bodies only"):
-        column_layout_of(frame, "penstock/a", frozenset(), only_bodies=True)
-    assert not column_layout_of(frame, "penstock/a", frozenset({"timestamp"}), only_bodies=True).timestamp
 
 
 def test_rows_are_parted_by_stream_in_their_order() -> None:

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from penstock_codecs.limits import MAX_BATCH_BYTES
 from penstock_codecs.model import Header, metered_size
-from penstock_spark.clients.plugin import AppendLimits
-from penstock_spark.clients.s2.plugin import PLUGIN
-from penstock_spark.sink.cutting import AppendRows, Cutter
+from penstock_spark.sink.cutting import AppendLimits, AppendRows, Cutter
 from penstock_spark.sink.digest import RowDigest, RowPiece
 from penstock_spark.sink.failures import SinkFailed
 from penstock_spark.sink.marker import Marker, find_marker, marker_header, marker_room
@@ -47,9 +45,9 @@ def cuts_of(
     return cuts + cutter.rest()
 
 
-@given(ROWS, st.lists(st.integers(1, 7), max_size=8), st.integers(1, 9), st.integers(20, 200))
+@given(ROWS, st.lists(st.integers(1, 7), max_size=8), st.integers(1, 9), st.integers(40, 200))
 def test_cuts_are_the_rows(rows: list, sizes: list[int], most: int, room: int) -> None:
-    limits = AppendLimits(most, room, 1000)
+    limits = AppendLimits(most, room)
     cuts = cuts_of(rows, sizes, limits)
     assert [body for cut in cuts for body in cut.rows.bodies] == [row[0] for row in rows]
     assert [time for cut in cuts for time in cut.rows.timestamps or ()] == [row[2] for row in rows]
@@ -61,7 +59,7 @@ def test_cuts_are_the_rows(rows: list, sizes: list[int], most: int, room: int) -
         assert cut.first == end < cut.end
         end = cut.end
         count, size = len(cut.rows.bodies), metered_size(cut.rows.bodies, cut.rows.headers)
-        assert count == 1 or (count <= most and size <= room)
+        assert count <= most and size <= room
         for row in range(cut.first + 1, cut.end + 1):
             assert cut.digest_at(row) == digest(rows[:row])
         for row in range(cut.first, cut.end):
@@ -78,16 +76,16 @@ def test_other_rows_have_another_digest(one: list, other: list) -> None:
 
 def test_a_cut_is_as_large_as_s2_takes() -> None:
     owner = b"sink 1 2"
-    limits = PLUGIN.limits.less(marker_room(owner))
-    cutter = Cutter("penstock/a", limits)
-    body = bytes(limits.most_record - 8)
+    most_bytes = AppendLimits().most_bytes - marker_room(owner)
+    cutter = Cutter("penstock/a", AppendLimits(most_bytes=most_bytes))
+    body = bytes(most_bytes - 8)
     (cut,) = [*cutter.add(RowPiece([body])), *cutter.rest()]
     header = marker_header(owner, Marker(2**63, 2**63, cut.digest_at(1)))
     assert metered_size(cut.rows.bodies, {0: (header,)}) == MAX_BATCH_BYTES
 
 
 def test_a_row_that_is_too_large_is_named() -> None:
-    cutter = Cutter("penstock/a", AppendLimits(1000, 100, 100))
+    cutter = Cutter("penstock/a", AppendLimits(1000, 100))
     cutter.add(RowPiece([b"x"] * 5))
     with pytest.raises(SinkFailed, match=r"penstock/a: row 6 of this task is 111 bytes .*at most 100"):
         cutter.add(RowPiece([b"x", bytes(92), b"x"], {1: (Header(b"a", b"12345678"),)}))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.spark.sink_server import FakeClient, Killed, NoPauses, Runner, World
 
 from penstock_codecs.failures import OperationFailed
-from penstock_spark.clients.plugin import AppendLimits
 from penstock_spark.sink.columns import ColumnLayout
+from penstock_spark.sink.cutting import AppendLimits
 from penstock_spark.sink.entries import RowTally
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity
@@ -28,9 +28,8 @@ LAYOUT = ColumnLayout(None, headers=False, timestamp=False)
 class Job:
     """A streaming query's driver, and Spark's way with its tasks."""
 
-    def __init__(self, world: World, partitions: int, rows: int, ledger: str = LEDGER) -> None:
+    def __init__(self, world: World, partitions: int, rows: int) -> None:
         self.world = world
-        self.ledger = ledger
         self.partitions = partitions
         self.rows = rows
 
@@ -53,16 +52,16 @@ class Job:
         tools = TaskResources(
             FakeClient(self.world),
             NoPauses,
-            self.ledger,
+            LEDGER,
             create=True,
             most_waiting=random.choice((20, 10_000)),
             most_open=random.randint(1, 2),
-            limits=AppendLimits(random.randint(1, 4), 10_000, 10_000),
+            limits=AppendLimits(random.randint(1, 4), 10_000),
         )
         return Task(Identity("q", batch, partition, "query"), tools, LAYOUT).write(batches)
 
     def commit(self, batch: int, tallies: dict[int, RowTally]) -> None:
-        messages = [Written(Identity("q", batch, part, "query"), tally, self.ledger) for part, tally in tallies.items()]
+        messages = [Written(Identity("q", batch, part, "query"), tally, LEDGER) for part, tally in tallies.items()]
         commit_batch(FakeClient(self.world), messages, NoPauses)
 
     def run(self, batch: int, again: float) -> None:
@@ -124,28 +123,18 @@ def check(world: World, job: Job, batches: int) -> None:
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), st.sampled_from((0.0, 0.02, 0.1)), st.sampled_from((0.0, 0.01, 0.03)), st.booleans())
 def test_each_row_once(seed: int, faults: float, deaths: float, foreign: bool) -> None:
-    tell(seed, faults, deaths, foreign, LEDGER)
-
-
-@settings(max_examples=60)
-@given(st.integers(0, 2**32), st.sampled_from((0.0, 0.02, 0.1)), st.sampled_from((0.0, 0.01, 0.03)), st.booleans())
-def test_each_row_once_over_segments(seed: int, faults: float, deaths: float, foreign: bool) -> None:
-    tell(seed, faults, deaths, foreign, "")
-
-
-def tell(seed: int, faults: float, deaths: float, foreign: bool, ledger: str) -> None:
     """A story of two batches, some of them done again, and late attempts."""
     random = Random(seed)
     world = World(random, faults, deaths)
     world.foreign, world.targets = (0.05 if foreign else 0.0), list(STREAMS)
-    job = Job(world, random.randint(1, 3), random.randint(1, 12), ledger)
+    job = Job(world, random.randint(1, 3), random.randint(1, 12))
     for batch in range(2):
         job.run(batch, 0.5)
     for _ in range(2):
         world.start(lambda: job.task(random.randint(0, 1), 0))
     world.settle()
     check(world, job, 2)
-    assert not ledger or world.streams[ledger].first > 0 or faults or deaths
+    assert world.streams[LEDGER].first > 0 or faults or deaths
 
 
 @pytest.mark.long
@@ -156,7 +145,7 @@ def test_each_row_once_for_long(seed: int) -> None:
     random = Random(seed)
     world = World(random, random.choice((0, 0.05, 0.2)), random.choice((0, 0.02, 0.05)))
     world.foreign, world.targets = random.choice((0.0, 0.1)), list(STREAMS)
-    job = Job(world, random.randint(1, 5), random.randint(1, 30), random.choice((LEDGER, "")))
+    job = Job(world, random.randint(1, 5), random.randint(1, 30))
     for batch in range(4):
         job.run(batch, 0.7)
     world.settle()

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from support.process import BASIN, GatewayProcess
 from support.real_backs import SecondPenstock
-from support.spark.gateways import gateway_before_segments
+from support.spark.gateways import gateway_before
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_spark.clients import Endpoint, ReadPosition, StreamClient, open_client
+from penstock_spark.clients.client import StreamClient
+from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.patience import Patience
-from penstock_spark.clients.plugin import AppendLimits
 from penstock_spark.sink.columns import ColumnLayout
 from penstock_spark.sink.entries import RowTally
 from penstock_spark.sink.failures import SinkFailed
@@ -27,11 +27,9 @@ LAYOUT = ColumnLayout(f"{BASIN}/sink-killed", headers=False, timestamp=False)
 SIZE = 3000
 
 
-@pytest.mark.parametrize("protocol", ["s2s", "segment", "durable"])
-def test_a_gateway_that_is_killed_while_a_task_writes(fresh_gateway: GatewayProcess, protocol: str) -> None:
-    ports = {"s2s": fresh_gateway.s2_port, "segment": fresh_gateway.segment_port, "durable": fresh_gateway.durable_port}
-    endpoint = Endpoint(protocol, "127.0.0.1", ports[protocol])
-    ledger = f"{BASIN}/penstock-sink.killed" if protocol == "s2s" else ""
+def test_a_gateway_that_is_killed_while_a_task_writes(fresh_gateway: GatewayProcess) -> None:
+    endpoint = Endpoint("127.0.0.1", fresh_gateway.s2_port)
+    ledger = f"{BASIN}/penstock-sink.killed"
 
     def batches(meanwhile: Callable[[], object]) -> Iterator[pa.RecordBatch]:
         for start in range(0, 3 * SIZE, SIZE):
@@ -43,7 +41,7 @@ def test_a_gateway_that_is_killed_while_a_task_writes(fresh_gateway: GatewayProc
         fresh_gateway.start()
 
     def write(meanwhile: Callable[[], object]) -> RowTally:
-        client = open_client(endpoint)
+        client = StreamClient(endpoint)
         try:
             identity = Identity("killed", 0, 0)
             tally = Task(identity, resources(client, endpoint, ledger), LAYOUT).write(batches(meanwhile))
@@ -57,18 +55,21 @@ def test_a_gateway_that_is_killed_while_a_task_writes(fresh_gateway: GatewayProc
     assert stored(endpoint) == [b"%d" % row for row in range(3 * SIZE)]
 
 
-def test_a_gateway_before_an_s3p_server_takes_no_rows(s3p_gateway: GatewayProcess) -> None:
-    """Its server has no conditional appends."""
-    endpoint = Endpoint("s2s", "127.0.0.1", s3p_gateway.s2_port)
-    layout = ColumnLayout(f"{BASIN}/sink-refused", headers=False, timestamp=False)
+@pytest.mark.parametrize("kind", ["s3p", "durable", "kafka"])
+def test_a_gateway_before_a_server_without_conditional_appends_takes_no_rows(
+    bridge: Callable[[str], GatewayProcess], kind: str
+) -> None:
+    endpoint = Endpoint("127.0.0.1", bridge(kind).s2_port)
+    stream = f"{BASIN}/sink-refused-{kind}"
     rows = pa.RecordBatch.from_pydict({"body": [b"row"]})
-    with closing(open_client(endpoint)) as client:
-        assert client.create(f"{BASIN}/sink-refused")
-        task = Task(Identity("refused", 0, 0), resources(client, endpoint, f"{BASIN}/penstock-sink.refused"), layout)
-        with pytest.raises(OperationFailed, match="no conditional appends") as raised:
+    with closing(StreamClient(endpoint)) as client:
+        assert client.create(stream)
+        tools = resources(client, endpoint, f"{BASIN}/penstock-sink.refused-{kind}")
+        task = Task(Identity("refused", 0, 0), tools, ColumnLayout(stream, headers=False, timestamp=False))
+        with pytest.raises(OperationFailed, match="no condition") as raised:
             task.write(iter([rows]))
         assert raised.value.failure.code is FailureCode.NOT_IMPLEMENTED
-        assert client.tail(f"{BASIN}/sink-refused") == ReadPosition(0)
+        assert client.tail(stream) == 0
 
 
 @pytest.mark.parametrize("headers", ["envelope", "drop"])
@@ -78,8 +79,12 @@ def test_a_gateway_before_a_segment_store(headers: str) -> None:
     rows = pa.RecordBatch.from_pydict({"body": [b"%d" % row for row in range(SIZE)]})
     with (
         SecondPenstock("segment") as server,
-        gateway_before_segments(server.process.controller_port, headers) as gateway,
-        closing(open_client(endpoint := Endpoint("s2s", "127.0.0.1", gateway.s2_port))) as client,
+        gateway_before(
+            "segment",
+            f"127.0.0.1:{server.process.controller_port}",
+            {'headers = "envelope"': f'headers = "{headers}"'},
+        ) as gateway,
+        closing(StreamClient(endpoint := Endpoint("127.0.0.1", gateway.s2_port))) as client,
     ):
         client.create(f"{BASIN}/sink-events")
         tools = resources(client, endpoint, f"{BASIN}/penstock-sink.events")
@@ -89,19 +94,17 @@ def test_a_gateway_before_a_segment_store(headers: str) -> None:
                     Task(Identity("events", 0, 0), tools, layout).write(iter([rows]))
             else:
                 Task(Identity("events", 0, 0), tools, layout).write(iter([rows]))
-        assert client.tail(f"{BASIN}/sink-events") == ReadPosition(0 if headers == "drop" else SIZE)
+        assert client.tail(f"{BASIN}/sink-events") == 0 if headers == "drop" else SIZE
 
 
 def resources(client: StreamClient, endpoint: Endpoint, ledger: str) -> TaskResources:
     patience = partial(Patience, endpoint, reached=True)
-    return TaskResources(client, patience, ledger, AppendLimits(1000, 900_000, 900_000), create=True)
+    return TaskResources(client, patience, ledger, create=True)
 
 
 def stored(endpoint: Endpoint) -> list[bytes]:
-    client: StreamClient = open_client(endpoint)
+    client = StreamClient(endpoint)
     stream = LAYOUT.stream or ""
-    start = client.first(stream)
-    assert start.seq_num == ReadPosition(0).seq_num
-    found = [body for rows in client.read(stream, start, client.tail(stream)) for body in rows.columns.bodies]
+    found = [body for rows in client.read(stream, 0, client.tail(stream)) for body in rows.columns.bodies]
     client.close()
     return found

@@ -10,14 +10,14 @@ import pytest
 from support.spark.sink_server import FakeClient, NoPauses, World
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_spark.clients.appending import Appender
+from penstock_spark.sink.appending import StreamWriter
 from penstock_spark.sink.columns import ColumnLayout
-from penstock_spark.sink.conditional import ConditionalWriter
 from penstock_spark.sink.cutting import AppendLimits, AppendRows
 from penstock_spark.sink.entries import RowTally
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity
 from penstock_spark.sink.ledger import Ledger
-from penstock_spark.sink.numbered import MOST_BATCHES, NumberedWriter
 from penstock_spark.sink.task import Task, TaskResources
 from penstock_spark.sink.writer import Written, commit_batch, open_one_off
 
@@ -44,7 +44,6 @@ def write(
     world: World,
     found: Sequence[tuple[str, bytes]],
     me: Identity = ME,
-    ledger: str = LEDGER,
     create: bool = False,
     dies: bool = False,
 ) -> RowTally:
@@ -55,14 +54,14 @@ def write(
         if dies:
             raise TimeoutError("died")
 
-    tools = TaskResources(FakeClient(world), NoPauses, ledger, AppendLimits(2, 1000, 1000), create)
+    tools = TaskResources(FakeClient(world), NoPauses, LEDGER, create, AppendLimits(2, 1000))
     return Task(me, tools, LAYOUT).write(batches())
 
 
-def attempt(world: World, found: Sequence[tuple[str, bytes]], ledger: str = LEDGER) -> None:
+def attempt(world: World, found: Sequence[tuple[str, bytes]]) -> None:
     """An attempt that dies when what it has sent was stored."""
     with pytest.raises(TimeoutError):
-        write(world, found, ledger=ledger, dies=True)
+        write(world, found, dies=True)
     for session in world.sessions:
         while session.pending:
             session.arrive()
@@ -99,14 +98,6 @@ def test_other_rows_than_before_are_refused(world: World, again: list[tuple[str,
     attempt(world, rows(A, b"1", b"2", b"3", b"4", b"5"))
     with pytest.raises(RowsDiffer, match=why):
         write(world, again)
-
-
-@pytest.mark.usefixtures("lasting")
-def test_fewer_rows_than_before_are_refused_over_segments(world: World) -> None:
-    FakeClient(world).create(A)
-    attempt(world, rows(A, b"1", b"2", b"3", b"4", b"5"), ledger="")
-    with pytest.raises(RowsDiffer, match="sink s, batch 1, partition 0 stored 4 rows, and has 1 now"):
-        write(world, rows(A, b"1"), ledger="")
 
 
 def test_a_batch_that_was_committed_is_compared(world: World) -> None:
@@ -158,19 +149,12 @@ def test_a_sink_belongs_to_one_query(world: World) -> None:
         write(world, rows(A, b"1"))
 
 
-@pytest.mark.parametrize("ledger", [LEDGER, ""])
-def test_numbers_of_batches_grow(world: World, ledger: str) -> None:
+def test_numbers_of_batches_grow(world: World) -> None:
     late = Identity("s", 2, 0)
-    FakeClient(world).create(A)
-    tally = write(world, rows(A, b"1"), late, ledger)
-    commit_batch(FakeClient(world), [Written(late, tally, ledger)], NoPauses)
+    tally = write(world, rows(A, b"1"), late)
+    commit_batch(FakeClient(world), [Written(late, tally, LEDGER)], NoPauses)
     with pytest.raises(SinkFailed, match="comes too late: batch 2"):
-        write(world, rows(A, b"1"), ledger=ledger)
-
-
-def test_batches_have_room_in_event_numbers(world: World) -> None:
-    with pytest.raises(SinkFailed, match="must be below"):
-        NumberedWriter(FakeClient(world), A, Identity("s", MOST_BATCHES, 0), NoPauses())
+        write(world, rows(A, b"1"))
 
 
 def test_what_is_no_ledger_is_named(world: World) -> None:
@@ -196,14 +180,13 @@ def test_a_stream_that_was_deleted_meanwhile_is_named(world: World) -> None:
         write(world, rows(A, b"1", b"2", b"3"))
 
 
-@pytest.mark.parametrize("ledger", [LEDGER, ""])
-def test_a_stream_that_is_not_there(world: World, ledger: str) -> None:
+def test_a_stream_that_is_not_there(world: World) -> None:
     world.store(LEDGER, [], {})
     world.creates = False
     world.streams[LEDGER].records.clear()
     with pytest.raises(SinkFailed, match=r"penstock/a: .*set the option create = true"):
-        write(world, rows(A, b"1"), ledger=ledger)
-    write(world, rows(A, b"1"), ledger=ledger, create=True)
+        write(world, rows(A, b"1"))
+    write(world, rows(A, b"1"), create=True)
     assert bodies(world, A) == [b"1"]
 
 
@@ -228,7 +211,7 @@ def test_a_server_that_refuses_is_not_asked_for_ever(world: World, monkeypatch: 
     world.store(LEDGER, [], {})
     FakeClient(world).create(A)
     write(world, rows(B, b"1"))
-    monkeypatch.setattr("penstock_spark.sink.conditional.ConditionalWriter._append", append)
+    monkeypatch.setattr("penstock_spark.sink.appending.StreamWriter._append", append)
     with pytest.raises(SinkFailed, match="although no other append came between"):
         write(world, [*rows(A, b"1"), *rows(B, b"1")])
 
@@ -237,7 +220,7 @@ def test_what_the_server_says_reaches_the_task(world: World, monkeypatch: pytest
     def append(self: object, *args: object) -> None:
         raise fail(FailureCode.PERMISSION_DENIED, "not you")
 
-    monkeypatch.setattr("penstock_spark.sink.conditional.ConditionalWriter._append", append)
+    monkeypatch.setattr("penstock_spark.sink.appending.StreamWriter._append", append)
     with pytest.raises(OperationFailed, match="not you"):
         write(world, rows(A, b"1"))
 
@@ -245,14 +228,14 @@ def test_what_the_server_says_reaches_the_task(world: World, monkeypatch: pytest
 def test_a_task_that_others_hold_up_says_so(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, before = ConditionalWriter._append, iter(range(130))
+    real, before = StreamWriter._append, iter(range(130))
 
-    def append(self: ConditionalWriter, cut: AppendRows) -> None:
+    def append(self: StreamWriter, appender: Appender, cut: AppendRows) -> None:
         if next(before, None) is not None:
             world.store(A, [b"foreign"], {})
-        real(self, cut)
+        real(self, appender, cut)
 
-    monkeypatch.setattr(ConditionalWriter, "_append", append)
+    monkeypatch.setattr(StreamWriter, "_append", append)
     write(world, rows(A, b"1"))
     assert [record.getMessage() for record in caplog.records] == [
         f"{A}: appends of others came between {times} times and delay this task" for times in (64, 128)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from support.process import BASIN, GatewayProcess
 
-from penstock_spark.clients import Endpoint, ReadPosition, StreamClient, open_client
+from penstock_spark.clients.client import StreamClient
+from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.sink import by_key
 from penstock_spark.sink.writer import PenstockStreamWriter, PenstockWriter
 from penstock_spark.source.datasource import PenstockDataSource
@@ -29,7 +31,7 @@ ROWS = 6000
 
 @pytest.fixture
 def client(gateway: GatewayProcess) -> Iterator[StreamClient]:
-    client = open_client(Endpoint("s2s", "127.0.0.1", gateway.s2_port))
+    client = StreamClient(Endpoint("127.0.0.1", gateway.s2_port))
     yield client
     client.close()
 
@@ -40,7 +42,7 @@ def url(gateway: GatewayProcess) -> str:
 
 
 def bodies(client: StreamClient, stream: str) -> list[bytes]:
-    return [body for rows in client.read(stream, ReadPosition(0), client.tail(stream)) for body in rows.columns.bodies]
+    return [body for rows in client.read(stream, 0, client.tail(stream)) for body in rows.columns.bodies]
 
 
 def ledgers(client: StreamClient) -> set[str]:
@@ -192,7 +194,7 @@ def test_micro_batches_that_are_done_again(spark: SparkSession, client: StreamCl
         commit.unlink()
     assert run() == name
     assert sorted(bodies(client, stream)) == expected
-    assert client.first(f"{BASIN}/penstock-sink.{name}").seq_num > 0
+    assert client.first(f"{BASIN}/penstock-sink.{name}") > 0
 
 
 def finished(query: Any) -> None:
@@ -202,16 +204,15 @@ def finished(query: Any) -> None:
         assert "died" in str(error)
 
 
-@pytest.mark.parametrize("kind", ["segment", pytest.param("pravega", marks=pytest.mark.long)])
-def test_segments(spark: SparkSession, gateway: GatewayProcess, client: StreamClient, kind: str) -> None:
-    port = gateway.segment_port if kind == "segment" else gateway.controller_port
-    stream = f"{BASIN}/sink-{kind}"
+def test_a_gateway_before_a_segment_store(spark: SparkSession, bridge: Callable[[str], GatewayProcess]) -> None:
+    near, stream = bridge("segment"), f"{BASIN}/sink-segments"
     spark.dataSource.register(source("dying-segments", dying_writer(), PenstockStreamWriter))
     frame = spark.range(5000, numPartitions=2).selectExpr("cast(id as string) body")
     save = frame.write.format("dying-segments").mode("append")
-    save = save.options(endpoint=f"{kind}://127.0.0.1:{port}", stream=stream, sink="segments", create="true")
+    save = save.options(endpoint=near.s2_url, stream=stream, sink="segments", create="true")
     save.option("batch", 3).save()
-    stored = [int(body) for body in bodies(client, stream)]
+    with closing(StreamClient(Endpoint("127.0.0.1", near.s2_port))) as client:
+        stored = [int(body) for body in bodies(client, stream)]
     assert sorted(stored) == list(range(5000))
     for part in (range(2500), range(2500, 5000)):
         assert [number for number in stored if number in part] == list(part)

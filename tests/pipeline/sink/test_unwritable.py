@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from support.spark.sink_server import FakeClient, NoPauses, World
 
-from penstock_spark.clients.plugin import AppendLimits
 from penstock_spark.options import WrongOptions
 from penstock_spark.schemas import RECORDS, arrow_schema, spark_schema
 from penstock_spark.sink.columns import ColumnLayout
+from penstock_spark.sink.cutting import AppendLimits
 from penstock_spark.sink.entries import RowTally
 from penstock_spark.sink.failures import SinkFailed
 from penstock_spark.sink.identity import Identity
+from penstock_spark.sink.marker import marker_room
 from penstock_spark.sink.options import read_settings
 from penstock_spark.sink.task import Task, TaskResources
 from penstock_spark.sink.unwritable import Unwritable
@@ -56,9 +57,8 @@ REASONS = {
 
 
 def write(world: World, rows: list[dict[str, object]], unwritable: Unwritable | None = None) -> RowTally:
-    tools = TaskResources(
-        FakeClient(world), NoPauses, "penstock/penstock-sink.copies", limits=AppendLimits(2, 1000, MOST)
-    )
+    limits = AppendLimits(2, MOST + marker_room(ME.owner))
+    tools = TaskResources(FakeClient(world), NoPauses, "penstock/penstock-sink.copies", limits=limits)
     batches = [pa.RecordBatch.from_pylist(rows[:4], SCHEMA), pa.RecordBatch.from_pylist(rows[4:], SCHEMA)]
     return Task(ME, tools, ColumnLayout(None, headers=True, timestamp=True), unwritable).write(batches)
 

@@ -73,11 +73,6 @@ def test_columns_in_any_order_and_case_and_not_all() -> None:
     assert batch.schema.equals(arrow_schema(schema))
 
 
-def test_streams_without_times() -> None:
-    (row,) = rows([Columns([0], (), [b"x"])])
-    assert row["timestamp"] is None
-
-
 MOST_MS = (2**63 - 1) // 1000
 
 
@@ -108,8 +103,6 @@ def test_event_times_may_fall() -> None:
     found = rows([Columns(range(3), [7, 8, 9], [b""] * 3, headers)], spark_schema(SOURCE_RECORDS))
     for column, times in (("timestamp", [7, 8, 9]), ("event_time", [7, 3, 9])):
         assert [row[column].timestamp() * 1000 for row in found] == times
-    without = rows([Columns(range(1), [], [b""])], spark_schema(SOURCE_RECORDS))
-    assert (without[0]["timestamp"], without[0]["event_time"]) == (None, None)
     late = {0: (Header(EVENT_TIME, b"%d" % 2**64),), 1: (Header(EVENT_TIME, b"%d" % 2**63),)}
     with pytest.raises(NotRepresentable, match="record 1 has event_time 9223372036854775808 ms"):
         rows([Columns(range(2), [1, 1], [b"", b""], late)], spark_schema(SOURCE_RECORDS))

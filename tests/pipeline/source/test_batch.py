@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from support.spark.fake_streams import FakeServer
 
-from penstock_codecs.envelope import wrap
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import Header
 from penstock_spark.schemas import RECORDS, spark_schema
@@ -21,8 +20,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def reader(server: FakeServer, **given: str) -> BatchReader:
-    endpoint = "http://h" if server.indexed else "segment://h"
-    return BatchReader(source_options({"endpoint": endpoint, **given}), SCHEMA, server.connect)
+    return BatchReader(source_options({"endpoint": "http://h", **given}), SCHEMA, server.connect)
 
 
 def run(made: BatchReader) -> list[dict[str, Any]]:
@@ -37,8 +35,8 @@ def numbers(server: FakeServer, **given: str) -> list[int]:
     return found
 
 
-def filled(count: int = 30, *, indexed: bool = True) -> FakeServer:
-    server = FakeServer(indexed=indexed)
+def filled(count: int = 30) -> FakeServer:
+    server = FakeServer()
     server.append("b/s", [b"%d" % index for index in range(count)])
     return server
 
@@ -57,9 +55,8 @@ def test_all_there_is() -> None:
     assert found[3]["timestamp"] == EPOCH + timedelta(seconds=1)
 
 
-@pytest.mark.parametrize("indexed", [True, False])
-def test_bounds_by_number(indexed: bool) -> None:
-    server = filled(indexed=indexed)
+def test_bounds_by_number() -> None:
+    server = filled()
     assert numbers(server, start="seq_num:3", end="seq_num:11") == list(range(3, 11))
     assert numbers(server, start="seq_num:28", end="seq_num:99") == [28, 29]
     assert numbers(server, start="seq_num:99") == []
@@ -74,18 +71,6 @@ def test_bounds_by_time() -> None:
     assert numbers(server, start="timestamp:1970-01-01T00:00:01.0285Z") == [29]
     server.trim("b/s", 4)
     assert numbers(server, start="timestamp:1001", end="timestamp:1006") == [4, 5]
-
-
-def test_bounds_by_offset() -> None:
-    """Bodies 0 to 9 take 9 bytes each, the others 10. Numbers are counted from where the query begins."""
-    server = filled(indexed=False)
-    assert numbers(server, end="offset:27") == [0, 1, 2]
-    assert numbers(server, end="offset:26") == [0, 1]
-    assert numbers(server, start="offset:18", end="offset:110") == list(range(10))
-    assert numbers(server, start="offset:18", end="seq_num:3") == [0, 1, 2]
-    tail = server.streams["b/s"].offset(30)
-    assert numbers(server, end=f"offset:{tail}") == list(range(30))
-    assert numbers(server, start="offset:18", end=f"offset:{tail}") == list(range(28))
 
 
 def test_what_was_trimmed_away() -> None:
@@ -149,13 +134,3 @@ def test_ranges_are_read_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = [sum(batch.num_rows for batch in made.read(partition)) for partition in planned]
     assert counts == [25, 25, 25, 25]
     assert len(reader(server, stream="b/s", min_partitions="7").partitions()) >= 7
-
-
-def test_envelopes() -> None:
-    server = FakeServer(indexed=False)
-    server.append("b/s", [wrap((Header(b"n", b"v"),), b"inside"), b"plain"])
-    found = run(reader(server, stream="b/s", envelopes="true"))
-    assert [row["body"] for row in found] == [b"inside", b"plain"]
-    assert [row["headers"] for row in found] == [[{"name": b"n", "value": b"v"}], []]
-    assert [row["timestamp"] for row in found] == [None, None]
-    assert run(reader(server, stream="b/s"))[0]["headers"] == []

@@ -5,14 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_spark.clients import ReadPosition
 from penstock_spark.source.following import admit
 from penstock_spark.source.partitions import MOST_PARTITIONS, RECORDS_PER_PARTITION, Range, plan_partitions
 
 ranges = st.lists(st.tuples(st.integers(0, 10), st.integers(1, 5000)), max_size=20).map(
-    lambda found: [
-        Range(f"b/{index}", ReadPosition(at), ReadPosition(at + count)) for index, (at, count) in enumerate(found)
-    ]
+    lambda found: [Range(f"b/{index}", at, at + count) for index, (at, count) in enumerate(found)]
 )
 
 
@@ -20,9 +17,7 @@ ranges = st.lists(st.tuples(st.integers(0, 10), st.integers(1, 5000)), max_size=
 def test_every_record_is_read_once_and_in_order(
     wanted: list[Range], records_per_partition: int | None, min_partitions: int
 ) -> None:
-    planned = plan_partitions(
-        wanted, divisible=True, records_per_partition=records_per_partition, min_partitions=min_partitions
-    )
+    planned = plan_partitions(wanted, records_per_partition=records_per_partition, min_partitions=min_partitions)
     pieces = [piece for partition in planned for piece in partition.ranges]
     joined: list[Range] = []
     for piece in pieces:
@@ -39,20 +34,11 @@ def test_every_record_is_read_once_and_in_order(
         assert sum(one.records for one in partition.ranges) <= (records_per_partition or total)
 
 
-def test_streams_that_cannot_be_divided_are_put_together() -> None:
-    wanted = [Range(f"b/{index}", ReadPosition(0, "0"), ReadPosition(40, "800")) for index in range(10)]
-    planned = plan_partitions(wanted, divisible=False, records_per_partition=100, min_partitions=1)
-    assert [len(partition.ranges) for partition in planned] == [2, 2, 2, 2, 2]
-    planned = plan_partitions(wanted, divisible=False, records_per_partition=10, min_partitions=1)
-    assert [partition.ranges for partition in planned] == [(one,) for one in wanted]
-
-
 def test_there_are_few_partitions() -> None:
     def count(records: int) -> int:
         return len(
             plan_partitions(
-                [Range("b/s", ReadPosition(0), ReadPosition(records))],
-                divisible=True,
+                [Range("b/s", 0, records)],
                 records_per_partition=None,
                 min_partitions=1,
             )
@@ -66,15 +52,13 @@ def test_there_are_few_partitions() -> None:
 
 def test_small_streams_are_spread_over_a_few_tasks() -> None:
     """Each is asked for by itself, so that 200 one after the other would take longer than the records in them."""
-    wanted = [Range(f"b/{index}", ReadPosition(0), ReadPosition(100)) for index in range(200)]
-    planned = plan_partitions(wanted, divisible=True, records_per_partition=None, min_partitions=1)
+    wanted = [Range(f"b/{index}", 0, 100) for index in range(200)]
+    planned = plan_partitions(wanted, records_per_partition=None, min_partitions=1)
     assert [len(partition.ranges) for partition in planned] == [19] * 10 + [10]
-    planned = plan_partitions(wanted, divisible=True, records_per_partition=None, min_partitions=4)
+    planned = plan_partitions(wanted, records_per_partition=None, min_partitions=4)
     assert [len(partition.ranges) for partition in planned] == [50] * 4
-    many = [Range(f"b/{index}", ReadPosition(0), ReadPosition(100)) for index in range(10_000)]
-    assert (
-        len(plan_partitions(many, divisible=True, records_per_partition=None, min_partitions=1)) <= MOST_PARTITIONS + 1
-    )
+    many = [Range(f"b/{index}", 0, 100) for index in range(10_000)]
+    assert len(plan_partitions(many, records_per_partition=None, min_partitions=1)) <= MOST_PARTITIONS + 1
 
 
 # ---- admission -------------------------------------------------------------------------------------------------------
@@ -82,12 +66,8 @@ def test_small_streams_are_spread_over_a_few_tasks() -> None:
 
 def shares(there: dict[str, int], read: dict[str, int], limit: int) -> dict[str, int]:
     """Return how many records each stream may read, of `there` records in all, of which `read` were."""
-
-    def step(stream: str, mark: ReadPosition, count: int) -> ReadPosition:
-        return ReadPosition(min(there[stream], mark.seq_num + count))
-
-    reached = admit({name: ReadPosition(number) for name, number in read.items()}, limit, step)
-    return {name: reached[name].seq_num - read[name] for name in read}
+    reached = admit(read, there, limit)
+    return {name: reached[name] - read[name] for name in read}
 
 
 @given(

@@ -10,7 +10,7 @@ import pytest
 from support.process import GatewayProcess
 
 from penstock_codecs.model import EVENT_TIME, Header
-from penstock_spark.clients import StreamClient, open_client
+from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.endpoint import parse_endpoint
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ BASIN = "penstock"
 
 @pytest.fixture
 def client(gateway: GatewayProcess) -> Iterator[StreamClient]:
-    client = open_client(parse_endpoint(gateway.s2_url))
+    client = StreamClient(parse_endpoint(gateway.s2_url))
     yield client
     client.close()
 
@@ -31,7 +31,7 @@ def client(gateway: GatewayProcess) -> Iterator[StreamClient]:
 def fill(client: StreamClient, stream: str, bodies: Sequence[bytes]) -> None:
     """Appended at the end, stamped by their number, each tenth with a header."""
     client.create(stream)
-    at = client.tail(stream).seq_num
+    at = client.tail(stream)
     headers = {index: (Header(b"n", b"%d" % (at + index)),) for index in range(0, len(bodies), 10)}
     appender = client.appender(stream)
     appender.append(bodies, headers, range(1000 + at, 1000 + at + len(bodies)), at)
@@ -93,7 +93,7 @@ def test_a_watermark_by_event_time_drops_what_is_late(
     counts = reader.load().withWatermark("event_time", "1 second").groupBy("event_time").count()
     for late in (False, True):
         appender = client.appender(stream)
-        at = client.tail(stream).seq_num
+        at = client.tail(stream)
         event = {0: (Header(EVENT_TIME, b"5"),)} if late else {}
         appender.append([b"x"], event, [100_000 + at], at)
         appender.flush()

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from support.spark.fake_streams import FakeClient, FakeServer
 
-from penstock_codecs.failures import OperationFailed
-from penstock_spark.clients import ReadPosition
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_spark.schemas import RECORDS, spark_schema
 from penstock_spark.source.loss import DataLost
 from penstock_spark.source.options import source_options
@@ -34,8 +33,7 @@ class Query:
 
     def restart(self, *, available_now: bool = False, **given: str) -> Query:
         self.given.update(given)
-        endpoint = "http://h" if self.server.indexed else "pravega://h"
-        options = source_options({"endpoint": endpoint, **self.given})
+        options = source_options({"endpoint": "http://h", **self.given})
         self.reader = StreamReader(options, spark_schema(RECORDS), self.server.connect)
         if available_now:
             self.reader.prepareForTriggerAvailableNow()
@@ -77,8 +75,8 @@ def _without_server(reader: StreamReader) -> StreamReader:
     return copied
 
 
-def filled(count: int = 10, *, indexed: bool = True) -> FakeServer:
-    server = FakeServer(indexed=indexed)
+def filled(count: int = 10) -> FakeServer:
+    server = FakeServer()
     append(server, "b/s", count)
     return server
 
@@ -90,56 +88,40 @@ def append(server: FakeServer, stream: str, count: int) -> Found:
     return [(stream, body) for body in bodies]
 
 
-def query_mark(query: Query) -> ReadPosition:
-    """Return the query's position in its stream."""
-    [known] = read_offset(json.loads(query.offset), indexed=query.server.indexed).values()
-    return known.mark
-
-
-def places(query: Query) -> dict[str, Any]:
+def positions(offset: dict[str, Any]) -> dict[str, int]:
     """The checkpoint, without identities."""
-    indexed = query.server.indexed
-    found = read_offset(json.loads(query.offset), indexed=indexed)
-    return {stream: one.mark.seq_num if indexed else list(one.mark) for stream, one in found.items()}
+    return {stream: checkpoint.position for stream, checkpoint in read_offset(offset).items()}
 
 
-both = pytest.mark.parametrize("indexed", [True, False])
-
-
-@both
-def test_what_is_there_and_what_comes(indexed: bool) -> None:
-    server = FakeServer(indexed=indexed)
+def test_what_is_there_and_what_comes() -> None:
+    server = FakeServer()
     first = append(server, "b/s", 10)
     query = Query(server)
     assert query.drain() == first
     assert not query.step()
     second = append(server, "b/s", 5)
     assert query.restart().drain() == second
-    assert places(query) == ({"b/s": 15} if indexed else {"b/s": [15, "200"]})
+    assert positions(json.loads(query.offset)) == {"b/s": 15}
     query.reader.stop()
     assert server.open == 1  # the reader before the restart was never stopped
 
 
-@both
-def test_where_a_query_begins(indexed: bool) -> None:
-    server = filled(indexed=indexed)
+def test_where_a_query_begins() -> None:
+    server = filled()
     assert Query(server, start="latest").drain() == []
     assert len(Query(server, start="seq_num:3").drain()) == 7
     with pytest.raises(DataLost, match=r"b/s ends at .*, before option start"):
-        Query(server, start="seq_num:11" if indexed else "offset:1000")
+        Query(server, start="seq_num:11")
     server.trim("b/s", 5)
     assert len(Query(server).drain()) == 5
-    start = "seq_num:3" if indexed else "offset:18"
     with pytest.raises(DataLost, match="was trimmed"):
-        Query(server, start=start)
-    assert len(Query(server, start=start, fail_on_data_loss="false").drain()) == 5
-    if indexed:
-        assert len(Query(server, start="timestamp:1008").drain()) == 2
+        Query(server, start="seq_num:3")
+    assert len(Query(server, start="seq_num:3", fail_on_data_loss="false").drain()) == 5
+    assert len(Query(server, start="timestamp:1008").drain()) == 2
 
 
-@both
-def test_new_streams_are_read_from_their_first_record(indexed: bool) -> None:
-    server = filled(indexed=indexed)
+def test_new_streams_are_read_from_their_first_record() -> None:
+    server = filled()
     query = Query(server, start="latest")
     assert query.drain() == []
     append(server, "c/not", 3)
@@ -158,9 +140,8 @@ def test_empty_streams_make_no_batches() -> None:
     assert not query.step()
 
 
-@both
-def test_batches_are_as_large_as_is_admitted(indexed: bool) -> None:
-    server = filled(20, indexed=indexed)
+def test_batches_are_as_large_as_is_admitted() -> None:
+    server = filled(20)
     append(server, "b/t", 5)
     query = Query(server, max_records_per_batch="6")
     assert query.reader.getDefaultReadLimit() == ReadMaxRows(6)
@@ -173,16 +154,13 @@ def test_batches_are_as_large_as_is_admitted(indexed: bool) -> None:
     assert len(query.batches[-1]) == 50
 
 
-@both
 @pytest.mark.parametrize("limit", [None, "4"])
-def test_available_now_reads_what_was_there_when_it_began(indexed: bool, limit: str | None) -> None:
-    server = filled(indexed=indexed)
+def test_available_now_reads_what_was_there_when_it_began(limit: str | None) -> None:
+    server = filled()
     query = Query(server, **({} if limit is None else {"max_records_per_batch": limit}))
     query.step()
     append(server, "b/new", 6)
     query.restart(available_now=True)
-    if not indexed:
-        query.step()
     later = append(server, "b/s", 9) + append(server, "b/new", 3) + append(server, "b/newer", 2)
     query.drain()
     read = [one for batch in query.batches for one in batch]
@@ -192,10 +170,9 @@ def test_available_now_reads_what_was_there_when_it_began(indexed: bool, limit: 
     assert sorted(query.restart(available_now=True).drain()) == sorted(later)
 
 
-@both
 @pytest.mark.parametrize("limit", [None, "2"])
-def test_available_now_of_a_stream_that_was_trimmed_since_the_query_began(indexed: bool, limit: str | None) -> None:
-    server = filled(indexed=indexed)
+def test_available_now_of_a_stream_that_was_trimmed_since_the_query_began(limit: str | None) -> None:
+    server = filled()
     query = Query(server, **({} if limit is None else {"max_records_per_batch": limit}))
     query.drain()
     server.trim("b/s", 5)
@@ -203,24 +180,6 @@ def test_available_now_of_a_stream_that_was_trimmed_since_the_query_began(indexe
     assert query.restart(available_now=True).drain() == expected
     expected = append(server, "b/s", 2)
     assert query.restart(available_now=True).drain() == expected
-
-
-def test_available_now_reads_twice_what_is_new_and_not_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tail is found only by counting records, which begins at the position of the query."""
-    server = filled(1000, indexed=False)
-    query = Query(server)
-    query.drain()
-    after: list[ReadPosition | None] = []
-    real = FakeClient.tail
-
-    def tail(self: FakeClient, stream: str, start: ReadPosition | None = None) -> ReadPosition:
-        after.append(start)
-        return real(self, stream, start)
-
-    monkeypatch.setattr(FakeClient, "tail", tail)
-    expected = append(server, "b/s", 3)
-    assert query.restart(available_now=True).drain() == expected
-    assert all(start is not None and start.seq_num >= 1000 for start in after)
 
 
 def test_available_now_in_a_query_that_begins_behind_what_was_there() -> None:
@@ -232,17 +191,15 @@ def test_available_now_in_a_query_that_begins_behind_what_was_there() -> None:
     append(server, "b/s", 5)
     append(server, "b/t", 5)
     start = reader.initialOffset()
-    marks = {stream: one.mark.seq_num for stream, one in read_offset(start, indexed=True).items()}
-    assert marks == {"b/s": 15, "b/t": 5}
+    assert positions(start) == {"b/s": 15, "b/t": 5}
     assert reader.latestOffset(start, ReadAllAvailable()) == start
 
 
 # ---- what is gone ----------------------------------------------------------------------------------------------------
 
 
-@both
-def test_a_stream_that_was_deleted(indexed: bool, caplog: pytest.LogCaptureFixture) -> None:
-    server = filled(indexed=indexed)
+def test_a_stream_that_was_deleted(caplog: pytest.LogCaptureFixture) -> None:
+    server = filled()
     query = Query(server)
     query.drain()
     del server.streams["b/s"]
@@ -255,9 +212,8 @@ def test_a_stream_that_was_deleted(indexed: bool, caplog: pytest.LogCaptureFixtu
     assert query.drain() == expected
 
 
-@both
-def test_a_stream_that_was_deleted_and_made_again(indexed: bool) -> None:
-    server = filled(indexed=indexed)
+def test_a_stream_that_was_deleted_and_made_again() -> None:
+    server = filled()
     query = Query(server)
     query.drain()
     del server.streams["b/s"]
@@ -267,9 +223,8 @@ def test_a_stream_that_was_deleted_and_made_again(indexed: bool) -> None:
     assert query.restart(fail_on_data_loss="false").drain() == expected
 
 
-@both
-def test_a_stream_that_was_made_again_and_has_more_records(indexed: bool, caplog: pytest.LogCaptureFixture) -> None:
-    server = filled(100, indexed=indexed)
+def test_a_stream_that_was_made_again_and_has_more_records(caplog: pytest.LogCaptureFixture) -> None:
+    server = filled(100)
     query = Query(server)
     query.drain()
     del server.streams["b/s"]
@@ -279,6 +234,28 @@ def test_a_stream_that_was_made_again_and_has_more_records(indexed: bool, caplog
         query.step()
     assert query.restart(fail_on_data_loss="false").drain() == [("b/s", body) for body in bodies]
     assert "created again" in caplog.text
+
+
+def test_a_stream_that_is_missing_when_its_last_record_is_looked_up_is_not_read_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A gateway may learn by that request that the stream is another one than it knew."""
+    server = filled(100)
+    query = Query(server)
+    query.drain()
+    del server.streams["b/s"]
+    server.append("b/s", [b"another %d" % index for index in range(150)])
+    real, missing = FakeClient.identity, iter([True])
+
+    def identity(self: FakeClient, stream: str, position: int) -> str:
+        if next(missing, False):
+            raise fail(FailureCode.STREAM_NOT_FOUND, f"{stream} is not there")
+        return real(self, stream, position)
+
+    monkeypatch.setattr(FakeClient, "identity", identity)
+    assert not query.step()
+    with pytest.raises(DataLost, match=r"b/s has another record before 100 .*deleted and created again"):
+        query.step()
 
 
 def test_a_stream_that_was_made_again_and_trimmed_to_where_the_old_one_was_read() -> None:
@@ -291,21 +268,18 @@ def test_a_stream_that_was_made_again_and_trimmed_to_where_the_old_one_was_read(
     assert query.drain() == [("b/s", b"another %d" % index) for index in range(100, 150)]
 
 
-@both
-def test_a_checkpoint_without_identities_is_read_on(indexed: bool) -> None:
-    server = filled(indexed=indexed)
+def test_a_checkpoint_without_identities_is_read_on() -> None:
+    server = filled()
     query = Query(server)
     query.drain()
-    offset = {stream: said[0] if indexed else said[:2] for stream, said in json.loads(query.offset).items()}
-    query.offset = json.dumps(offset)
+    query.offset = json.dumps(positions(json.loads(query.offset)))
     expected = append(server, "b/s", 3)
     assert query.restart().drain() == expected
-    assert json.loads(query.offset)["b/s"][-1] == FakeClient(server).identity("b/s", query_mark(query))
+    assert json.loads(query.offset) == {"b/s": [13, FakeClient(server).identity("b/s", 13)]}
 
 
-@both
-def test_a_named_stream_that_was_deleted(indexed: bool) -> None:
-    server = filled(indexed=indexed)
+def test_a_named_stream_that_was_deleted() -> None:
+    server = filled()
     given = {"stream_pattern": "c/*", "stream": "b/s"}
     query = Query(server, **given)
     query.drain()
@@ -313,14 +287,13 @@ def test_a_named_stream_that_was_deleted(indexed: bool) -> None:
     with pytest.raises(DataLost, match="b/s was deleted"):
         query.step()
     query.restart(fail_on_data_loss="false").drain()
-    assert places(query) == {}
+    assert json.loads(query.offset) == {}
     with pytest.raises(OperationFailed, match="b/s is not there"):
         Query(server, **given)
 
 
-@both
-def test_records_that_were_trimmed_before_they_were_read(indexed: bool) -> None:
-    server = filled(indexed=indexed)
+def test_records_that_were_trimmed_before_they_were_read() -> None:
+    server = filled()
     query = Query(server)
     query.drain()
     append(server, "b/s", 10)
@@ -339,20 +312,23 @@ def test_streams_that_are_not_asked_for_any_more() -> None:
     append(server, "b/s", 2)
     del server.streams["b/t"]
     assert len(query.restart(stream_pattern="b/s*").drain()) == 2
-    assert places(query) == {"b/s": 12}
+    assert positions(json.loads(query.offset)) == {"b/s": 12}
+
+
+OF_OTHER_PROTOCOLS = ([5, "40"], [5, "40", "9:" + "a" * 24], [5, "0_40,3"])
+"""Entries of checkpoints that earlier versions wrote for segments and Durable Streams."""
 
 
 @pytest.mark.parametrize(
-    ("offset", "indexed"),
+    "offset",
     [
-        *(({"b/s": said}, True) for said in ([5, "40"], "5", -1, None, 5.0, True)),
-        *(({"b/s": said}, False) for said in (5, [5, ""], [5, "x"], [5, "4-x"], [5, "-1"], [5, "4-5-6"], [5.0, "40"])),
-        ([["b/s", 5]], True),
-        (5, True),
+        *({"b/s": entry} for entry in (*OF_OTHER_PROTOCOLS, "5", -1, None, 5.0, True, [-1, "a" * 24], [5.0, "a" * 24])),
+        [["b/s", 5]],
+        5,
     ],
 )
-def test_a_checkpoint_that_is_not_ours(offset: Any, indexed: bool) -> None:
-    query = Query(filled(indexed=indexed))
+def test_a_checkpoint_that_is_not_ours(offset: Any) -> None:
+    query = Query(filled())
     query.offset = json.dumps(offset)
     with pytest.raises(WrongCheckpoint, match=r"b/s|has 5, not positions"):
         query.step()
@@ -364,9 +340,6 @@ def test_how_far_the_streams_are() -> None:
     assert query.reader.reportLatestOffset() is None
     query.step()
     assert query.reader.reportLatestOffset() == {"b/s": 10}
-    query = Query(filled(indexed=False))
-    query.step()
-    assert query.reader.reportLatestOffset() is None
 
 
 events = st.lists(
@@ -375,12 +348,11 @@ events = st.lists(
 )
 
 
-@both
 @given(happened=events, limit=st.none() | st.integers(1, 12))
 def test_whatever_happens_each_record_is_read_once_and_in_order(
-    indexed: bool, happened: list[tuple[str, str, int]], limit: int | None
+    happened: list[tuple[str, str, int]], limit: int | None
 ) -> None:
-    server = FakeServer(indexed=indexed)
+    server = FakeServer()
     query = Query(server, **({} if limit is None else {"max_records_per_batch": str(limit)}))
     for what, name, count in happened:
         match what:

@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
-from uuid import UUID
 
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import Columns, Headers, StreamPosition
-from penstock_spark.clients.base import ReadPosition, ReadResult
+from penstock_codecs.model import Columns, Headers, RecordBatch, StreamPosition
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.patience import Patience
 
@@ -32,7 +30,7 @@ class NoPauses(Patience):
     """Tries at once, a few times."""
 
     def __init__(self, tries: int = 8) -> None:
-        super().__init__(Endpoint("s2s", "nowhere", 1))
+        super().__init__(Endpoint("nowhere", 1))
         self.tries = tries
 
     def wait(self, error: OperationFailed) -> None:
@@ -47,7 +45,6 @@ class Stored:
 
     records: list[tuple[Headers, bytes]] = field(default_factory=list)
     first: int = 0
-    writers: dict[UUID, int] = field(default_factory=dict)
 
 
 class Runner:
@@ -165,11 +162,10 @@ class World:
 
 
 class Session:
-    """An append session, as the network and the server see it. `writer`: over the segment protocol; `last`: where that
-    one is, as far as this session knows."""
+    """An append session, as the network and the server see it."""
 
-    def __init__(self, world: World, stream: str, writer: UUID | None = None, last: int = -1) -> None:
-        self.world, self.stream, self.writer, self.last = world, stream, writer, last
+    def __init__(self, world: World, stream: str) -> None:
+        self.world, self.stream = world, stream
         self.pending: deque[tuple[Sequence[bytes], Mapping[int, Headers], int | None]] = deque()
         self.acknowledged, self.end = 0, 0
         self.failure: Failure | None = None
@@ -185,12 +181,6 @@ class Session:
             pass
         elif self.world.happens("faults", self.world.faults):
             self.failure = LOST
-        elif self.writer is not None:
-            assert have is not None and expected is not None
-            if have.writers.get(self.writer, -1) != self.last or expected <= self.last:
-                self.failure = Failure(FailureCode.STALE_WRITER_POSITION, "stale")
-            else:
-                have.writers[self.writer] = self.last = expected
         elif expected is not None and expected != tail:
             self.failure = Failure(FailureCode.SEQ_NUM_MISMATCH, "other", {"seq_num_mismatch": tail})
         if self.failure is not None:
@@ -201,7 +191,7 @@ class Session:
 
 
 class FakeAppender:
-    """`clients.base.Appender`."""
+    """`clients.appending.Appender`."""
 
     def __init__(self, world: World, session: Session) -> None:
         self._world, self._session = world, session
@@ -234,19 +224,8 @@ class FakeAppender:
             raise OperationFailed(self._session.failure)
 
 
-class FakeNumberedAppender(FakeAppender):
-    """`clients.base.NumberedAppender`."""
-
-    last: int | None
-
-    def append(self, bodies: Any, last: int) -> None:  # type: ignore[override]
-        super().append(bodies, {}, None, last)
-
-
 class FakeClient:
-    """`clients.base.StreamClient`, as far as the sink needs it."""
-
-    indexed = True
+    """`clients.client.StreamClient`, as far as the sink needs it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -263,43 +242,36 @@ class FakeClient:
         self._world.streams.pop(stream, None)
         done()
 
-    def first(self, stream: str) -> ReadPosition:
+    def first(self, stream: str) -> int:
         self._world.call()
-        return ReadPosition(self._world.stream(stream).first)
+        return self._world.stream(stream).first
 
-    def tail(self, stream: str, after: ReadPosition | None = None) -> ReadPosition:
+    def tail(self, stream: str) -> int:
         self._world.call()
-        return ReadPosition(len(self._world.stream(stream).records))
+        return len(self._world.stream(stream).records)
 
-    def trim(self, stream: str, first: ReadPosition) -> None:
+    def trim(self, stream: str, first: int) -> None:
         done = self._world.call()
         found = self._world.stream(stream)
-        found.first = max(found.first, first.seq_num)
+        found.first = max(found.first, first)
         done()
 
-    def read(self, stream: str, start: ReadPosition, end: ReadPosition) -> Iterator[ReadResult]:
-        at = start.seq_num
-        while at < end.seq_num:
+    def read(self, stream: str, start: int, end: int) -> Iterator[RecordBatch]:
+        at = start
+        while at < end:
             self._world.call()
             found = self._world.stream(stream)
             if at < found.first:
-                raise fail(FailureCode.RANGE_NOT_SATISFIABLE, "trimmed", first=ReadPosition(found.first))
-            stop = min(end.seq_num, at + self._world.random.randint(1, 20))
+                raise fail(FailureCode.RANGE_NOT_SATISFIABLE, "trimmed", first=found.first)
+            stop = min(end, at + self._world.random.randint(1, 20))
             some = found.records[at:stop]
             headers = {index: one[0] for index, one in enumerate(some) if one[0]}
             columns = Columns(range(at, stop), [0] * (stop - at), [one[1] for one in some], headers)
-            yield ReadResult(columns, ReadPosition(stop))
+            yield RecordBatch(columns)
             at = stop
 
     def appender(self, stream: str) -> FakeAppender:
         return FakeAppender(self._world, Session(self._world, stream))
-
-    def numbered_appender(self, stream: str, writer: UUID) -> FakeNumberedAppender:
-        self._world.call()
-        last = self._world.stream(stream).writers.get(writer)
-        appender = FakeNumberedAppender(self._world, Session(self._world, stream, writer, -1 if last is None else last))
-        appender.last = last
-        return appender
 
     def close(self) -> None:
         pass

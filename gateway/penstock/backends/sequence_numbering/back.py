@@ -30,7 +30,7 @@ from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.backends.sequence_numbering.trimming import trim
 from penstock.core.back import Back, append_in_session
 from penstock.core.clock import Clock, wall_clock
-from penstock.core.native import Native
+from penstock.core.native import Bounds, Native
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import (
@@ -168,12 +168,7 @@ class IndexedBack(Back):
     async def _open(self, ref: StreamRef) -> _Stream:
         stored = await self._kept(ref)
         end = stored.positions.end
-        try:
-            bounds = await self._native.bounds(ref)
-        except OperationFailed as error:
-            if error.failure.code is FailureCode.STREAM_NOT_FOUND:
-                await self._forget(ref, stored)
-            raise
+        bounds = await self._bounds(ref, stored)
         index = stored.positions
         if bounds.end_offset is not None and bounds.end_offset < end.offset:
             await self._forget(ref, stored)  # it is shorter than before, so it is another stream of the same name
@@ -182,6 +177,15 @@ class IndexedBack(Back):
         if self._settings.exclusive:
             await state.catch_up()  # from then on, acknowledged appends are the only new records
         return _Stream(state, NumberAssigner(state), StreamFollower(state, self._nursery))
+
+    async def _bounds(self, ref: StreamRef, stored: _Kept) -> Bounds:
+        """Return the server's bounds of a stream. Forgets the stream if the server does not have it."""
+        try:
+            return await self._native.bounds(ref)
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.STREAM_NOT_FOUND:
+                await self._forget(ref, stored)
+            raise
 
     @asynccontextmanager
     async def _use(self, ref: StreamRef) -> AsyncIterator[_Stream]:
@@ -306,7 +310,7 @@ class IndexedBack(Back):
         await self._forget(operation.stream, stored)
 
     async def _get_config(self, operation: GetStreamConfig) -> StreamConfig:
-        await self._native.bounds(operation.stream)
+        await self._bounds(operation.stream, await self._kept(operation.stream))
         return self._config
 
     async def _list(self, operation: ListStreams) -> Page[StreamInfo]:
@@ -349,13 +353,11 @@ class IndexedBack(Back):
 
     async def missing(self, stream: StreamRef) -> None:
         """Forget a stream that the server did not have, unless another gateway has created it meanwhile."""
-        stored = await self._kept(stream)
         try:
-            await self._native.bounds(stream)
+            await self._bounds(stream, await self._kept(stream))
         except OperationFailed as error:
             if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise
-            await self._forget(stream, stored)
 
     async def _kept(self, stream: StreamRef) -> _Kept:
         return _Kept(await open_index(self._state, index_name(self._name, stream)), await self._creations.kept(stream))

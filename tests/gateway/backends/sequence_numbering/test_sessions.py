@@ -279,6 +279,21 @@ async def test_a_stream_that_others_deleted_is_forgotten(native: FakeNative, wal
         assert (await back.perform(appending(b"c"))).start.seq_num == 0
 
 
+async def test_a_stream_that_others_deleted_is_forgotten_with_its_configuration(
+    back: IndexedBack, native: FakeNative, wall: Wall
+) -> None:
+    """Else the numbers of the old stream would be those of the next one of its name."""
+    await back.perform(appending(b"a", b"b"))
+    await native.delete(STREAM)
+    with Fails(FailureCode.STREAM_NOT_FOUND):
+        await back.perform(GetStreamConfig(STREAM))
+    await native.create(STREAM)
+    wall.now += 1
+    native.store([b"of another length", b"d", b"e"])
+    read = await records(back, FromSeqNum(0), count=3)
+    assert [(record.seq_num, record.body) for record in read] == [(0, b"of another length"), (1, b"d"), (2, b"e")]
+
+
 async def test_a_configuration_says_what_is_so_and_nothing_else_is_taken(back: IndexedBack, native: FakeNative) -> None:
     config = await back.perform(GetStreamConfig(STREAM))
     assert config.retention == INFINITE

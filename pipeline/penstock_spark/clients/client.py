@@ -1,4 +1,4 @@
-"""S2 for the source, the sink and the jobs; see `clients.base.StreamClient`."""
+"""The client of an S2S server, for the source, the sink and the jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Final, TypeVar
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import Header, RecordBatch, StreamPosition, StreamRef, metered_size
+from penstock_codecs.model import Header, RecordBatch, StreamRef, metered_size
 from penstock_codecs.names import validate_basin_name
 from penstock_codecs.operations import Append, Page
 from penstock_codecs.s2.json_config_client import (
@@ -21,13 +21,12 @@ from penstock_codecs.s2.json_records import decode_tail
 from penstock_codecs.s2.names import encode_path_segment
 from penstock_codecs.s2.protobuf import decode_append_ack, decode_read_batch, encode_append_input
 from penstock_codecs.streams import INFINITE, BasinInfo, StreamConfig, StreamInfo
-from penstock_spark.clients.base import Appender, NumberedAppender, ReadPosition, ReadResult, StreamClient
+from penstock_spark.clients.appending import Appender
+from penstock_spark.clients.calls import JSON, PROTOBUF, Query, ServerRequests, records_path, reference, stream_path
 from penstock_spark.clients.endpoint import Endpoint
-from penstock_spark.clients.s2.appending import S2Appender
-from penstock_spark.clients.s2.calls import JSON, PROTOBUF, Query, ServerRequests, records_path, reference, stream_path
-from penstock_spark.clients.s2.reading import beyond, read_range, trimmed
+from penstock_spark.clients.reading import beyond, read_range, trimmed
 
-__all__ = ["S2StreamClient"]
+__all__ = ["StreamClient"]
 
 Info = TypeVar("Info", BasinInfo, StreamInfo)
 
@@ -37,11 +36,14 @@ _NOT_TOLD: Final = (FailureCode.PERMISSION_DENIED, FailureCode.NOT_IMPLEMENTED)
 """Error codes of a server that does not reveal whether a stream exists."""
 
 
-class S2StreamClient(StreamClient):
-    """An S2 client. Every request is retried while that may help, for `recover_seconds` at most; `create` sends a
-    request token, by which the server recognises a retry."""
+class StreamClient:
+    """A client of one server, which connects on first use. Streams are named `basin/stream`; a position in a stream is
+    the sequence number of the next record.
 
-    indexed = True
+    Every request is retried while that may help, for `recover_seconds` at most; `create` sends a request token, by
+    which the server recognises a retry. Every method raises OperationFailed with the server's message, or UNAVAILABLE
+    if the server cannot be reached or goes away; the client can be used again after either.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._calls = ServerRequests(endpoint)
@@ -51,7 +53,8 @@ class S2StreamClient(StreamClient):
     # ---- streams and positions -----------------------------------------------------------------------------------
 
     def streams(self, prefix: str = "") -> Iterator[str]:
-        """See `StreamClient.streams`. Lists every basin unless `prefix` names one up to its slash."""
+        """Yield the names of the streams that begin with `prefix`, sorted by basin and name. Lists every basin unless
+        `prefix` names one up to its slash."""
         basin, slash, name = prefix.partition("/")
         if slash:
             try:
@@ -84,33 +87,30 @@ class S2StreamClient(StreamClient):
                 raise fail(FailureCode.OTHER, message)
             after = page.items[-1].name
 
-    def tail(self, stream: str, after: ReadPosition | None = None) -> ReadPosition:  # noqa: ARG002 - S2 knows without counting
-        return ReadPosition(self._tail(reference(stream)).seq_num)
+    def tail(self, stream: str) -> int:
+        """Return the position after the last record."""
+        return self._tail(reference(stream))
 
-    def last_timestamp(self, stream: str) -> int | None:
-        """See `StreamClient.last_timestamp`. It is known even if the record itself was trimmed."""
-        tail = self._tail(reference(stream))
-        return tail.timestamp if tail.seq_num else None
+    def first(self, stream: str) -> int:
+        """Return the position of the oldest record that is kept, or the tail if there is none."""
+        return self._position(reference(stream), {"seq_num": 0})
 
-    def first(self, stream: str) -> ReadPosition:
-        return self._spot(reference(stream), {"seq_num": 0})
+    def at_timestamp(self, stream: str, timestamp: int) -> int:
+        """Return the position of the first record stamped at or after `timestamp` (ms), or the tail."""
+        return self._position(reference(stream), {"timestamp": max(0, timestamp)})
 
-    def at_timestamp(self, stream: str, timestamp: int) -> ReadPosition:
-        return self._spot(reference(stream), {"timestamp": max(0, timestamp)})
-
-    def advance(self, stream: str, start: ReadPosition, count: int) -> ReadPosition:
-        return ReadPosition(max(start.seq_num, min(start.seq_num + count, self._tail(reference(stream)).seq_num)))
-
-    def identity(self, stream: str, mark: ReadPosition, like: str = "") -> str:  # noqa: ARG002 - it is always of one record
-        if not mark.seq_num:
+    def identity(self, stream: str, position: int) -> str:
+        """Return a value that tells the stream at `position` from another one of the same name: a digest of the last
+        record before it, with its timestamp. Return "" if no record precedes `position` (any more)."""
+        if not position:
             return ""
         try:
-            batch = self._page(reference(stream), {"seq_num": mark.seq_num - 1})
+            batch = self._page(reference(stream), {"seq_num": position - 1})
         except OperationFailed as error:
             if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
                 raise
             return ""
-        if batch is None or batch.first_seq_num != mark.seq_num - 1:
+        if batch is None or batch.first_seq_num != position - 1:
             return ""
         columns = batch.columns
         parts = [columns.bodies[0], *(part for header in columns.headers.get(0, ()) for part in header)]
@@ -120,7 +120,8 @@ class S2StreamClient(StreamClient):
         return digest.hexdigest()
 
     def require(self, stream: str) -> None:
-        """See `StreamClient.require`. Asks the server only if a read would create the stream."""
+        """Raise STREAM_NOT_FOUND, with the name, if looking at a missing stream would create it: there are basins in
+        which reads create streams. Otherwise ask nothing; the next request finds out."""
         named = reference(stream)
         if named.basin not in self._makes:
             self._makes[named.basin] = self._made_by_reads(named.basin)
@@ -144,27 +145,24 @@ class S2StreamClient(StreamClient):
                 raise
             return True
 
-    def _tail(self, stream: StreamRef) -> StreamPosition:
-        return self._calls.ask("GET", records_path(stream) + "/tail", stream.basin).read(decode_tail)
+    def _tail(self, stream: StreamRef) -> int:
+        return self._calls.ask("GET", records_path(stream) + "/tail", stream.basin).read(decode_tail).seq_num
 
-    def _spot(self, stream: StreamRef, start: Query) -> ReadPosition:
+    def _position(self, stream: StreamRef, start: Query) -> int:
         """Return the position of the first record from `start` on, or the tail."""
         try:
-            first = self._one(stream, start)
-            if first is None:
+            batch = self._page(stream, start)
+            if batch is None:
                 # No record is kept. One appended from here on is after the tail requested next, so it is not missed.
-                tail = self._tail(stream).seq_num
-                first = self._one(stream, start)
+                tail = self._tail(stream)
+                batch = self._page(stream, start)
         except OperationFailed as error:
             tail_there = error.failure.details.get("tail")
             if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE or not isinstance(tail_there, dict):
                 raise
-            return ReadPosition(tail_there["seq_num"])
-        return ReadPosition(tail if first is None else first)
-
-    def _one(self, stream: StreamRef, start: Query) -> int | None:
-        first = self._page(stream, start)
-        return None if first is None else first.first_seq_num
+            position: int = tail_there["seq_num"]
+            return position
+        return tail if batch is None else batch.first_seq_num
 
     def _page(self, stream: StreamRef, start: Query) -> RecordBatch | None:
         query = {**start, "count": 1}
@@ -176,30 +174,35 @@ class S2StreamClient(StreamClient):
 
     # ---- records -------------------------------------------------------------------------------------------------
 
-    def read(self, stream: str, start: ReadPosition, end: ReadPosition) -> Iterator[ReadResult]:
-        """See `StreamClient.read`. Each `ReadResult` is one frame: at most 1,000 records or 1 MiB."""
+    def read(self, stream: str, start: int, end: int) -> Iterator[RecordBatch]:
+        """Yield the records from `start` up to but not including `end`, without gaps, in batches of at most 1,000
+        records or 1 MiB. Command records (fences, trims) are yielded like other records. After a broken connection it
+        reconnects and resumes.
+
+        Raises RANGE_NOT_SATISFIABLE if `start` was trimmed away (details: `first`, the position of the first record
+        now), at once or while reading, or if `end` is beyond the tail (details: `tail`; all records before the tail
+        were yielded).
+        """
         named = reference(stream)
 
         def why_short(position: int) -> OperationFailed | None:
-            first = self._spot(named, {"seq_num": 0}).seq_num
+            first = self._position(named, {"seq_num": 0})
             if first > position:
                 return trimmed(named, position, first)
-            tail = self._tail(named).seq_num
-            return beyond(named, end.seq_num, tail) if tail < end.seq_num else None
+            tail = self._tail(named)
+            return beyond(named, end, tail) if tail < end else None
 
-        return read_range(self._calls, named, start.seq_num, end.seq_num, why_short)
+        return read_range(self._calls, named, start, end, why_short)
 
     def appender(self, stream: str) -> Appender:
-        return S2Appender(self._calls, reference(stream))
-
-    def numbered_appender(self, stream: str, writer: uuid.UUID) -> NumberedAppender:
-        """Raise NOT_IMPLEMENTED: S2 has no writers."""
-        message = f"{self._calls.endpoint}: {stream}: S2 does not know writers, so {writer} cannot be one"
-        raise fail(FailureCode.NOT_IMPLEMENTED, message)
+        """Return an appender to a stream."""
+        return Appender(self._calls, reference(stream))
 
     # ---- creating, deleting and trimming -------------------------------------------------------------------------
 
     def create(self, stream: str, *, endless: bool = False) -> bool:
+        """Create a stream and return True; return False if it exists, and leave it as it is. `endless`: keep its
+        records until they are trimmed, whatever the server's default retention."""
         named = reference(stream)
         config = StreamConfig(retention=INFINITE) if endless else StreamConfig()
         headers = [("content-type", JSON), ("s2-request-token", uuid.uuid4().hex)]
@@ -213,6 +216,7 @@ class S2StreamClient(StreamClient):
         return True
 
     def delete(self, stream: str) -> None:
+        """Delete a stream; do nothing if it does not exist. The name may not be free at once."""
         named = reference(stream)
         try:
             self._calls.ask("DELETE", stream_path(named), named.basin)
@@ -220,10 +224,11 @@ class S2StreamClient(StreamClient):
             if error.failure.code not in (FailureCode.STREAM_NOT_FOUND, FailureCode.STREAM_DELETION_PENDING):
                 raise
 
-    def trim(self, stream: str, first: ReadPosition) -> None:
-        """See `StreamClient.trim`. The trim is a record of the stream itself (S2 fact sheet, 5.3)."""
+    def trim(self, stream: str, first: int) -> None:
+        """Release the records before `first`, some time later. The trim is a command record of the stream itself, which
+        takes a sequence number (S2 fact sheet, 5.3)."""
         named = reference(stream)
-        bodies = [first.seq_num.to_bytes(8, "big")]
+        bodies = [first.to_bytes(8, "big")]
         headers = {0: (Header(b"", b"trim"),)}
         append = Append(named, bodies, metered_size(bodies, headers), headers=headers)
         typed = [("content-type", PROTOBUF), ("accept", PROTOBUF)]
@@ -231,4 +236,5 @@ class S2StreamClient(StreamClient):
         self._calls.ask("POST", records_path(named), named.basin, headers=typed, body=body).read(decode_append_ack)
 
     def close(self) -> None:
+        """Close the connections, and abort reads and appends in flight on them."""
         self._calls.close()

@@ -161,7 +161,7 @@ class ServerRequests:
         else:
             port = self.endpoint.port
             connection = HttpConnection(
-                BlockingTransport(self.endpoint, host, alpn=("http/1.1",)),
+                BlockingTransport(self.endpoint, host),
                 f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
             )
         self._lent.add(connection)

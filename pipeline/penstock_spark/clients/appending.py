@@ -1,4 +1,4 @@
-"""Conditional appends to one stream over S2S sessions (S2 fact sheet, 2.3); see `clients.base.Appender`."""
+"""Conditional appends to one stream over S2S sessions (S2 fact sheet, 2.3)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from penstock_codecs.model import Headers, StreamPosition, StreamRef, metered_si
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2.validation import validate_append
 from penstock_codecs.s2s.sessions import AppendClient
-from penstock_spark.clients.base import Appender
+from penstock_spark.clients.calls import ServerRequests
 from penstock_spark.clients.failing import lost
 from penstock_spark.clients.http import HttpConnection
-from penstock_spark.clients.s2.calls import ServerRequests
 from penstock_spark.clients.transport import Buffer
 
-__all__ = ["S2Appender"]
+__all__ = ["Appender"]
 
 _MAX_FLYING: Final = 16 * MIB
 """Largest number of metered bytes in flight before `append` waits."""
 
 
-class S2Appender(Appender):
-    """An appender to one stream. After an error every later call raises the same error, unless it concerns a batch that
-    was not sent."""
+class Appender:
+    """An appender whose batches name the sequence number that they must begin at, so that a batch sent twice is stored
+    once. It never resends by itself. After an error every later call raises the same error, unless it concerns a batch
+    that was not sent."""
 
     def __init__(self, calls: ServerRequests, stream: StreamRef) -> None:
         self._calls = calls
@@ -41,7 +41,8 @@ class S2Appender(Appender):
         self._end: StreamPosition | None = None
         self._error: OperationFailed | None = None
         self.acknowledged = 0
-        """See `Appender.acknowledged`."""
+        """Number of batches known to be stored. Counts acknowledgements received up to the last call; reading it does
+        not wait."""
 
     def append(
         self,
@@ -50,8 +51,13 @@ class S2Appender(Appender):
         timestamps: Sequence[int | None] | None,
         expected: int | None,
     ) -> None:
-        """See `Appender.append`. Raises INVALID or NOT_REPRESENTABLE for a batch that S2 does not accept: nothing was
-        sent, and other batches can follow."""
+        """Send a batch (at most 1,000 records and 1 MiB metered) that must begin at sequence number `expected` (None:
+        anywhere). Several batches may be in flight; waits while some MiB are.
+
+        Raises OperationFailed(SEQ_NUM_MISMATCH) for this or an earlier batch: that batch, and all sent after it, were
+        not stored. Raises INVALID or NOT_REPRESENTABLE for a batch that S2 does not accept: nothing was sent, and other
+        batches can follow.
+        """
         self._check()
         listed = list(bodies)
         metered = metered_size(listed, headers)
@@ -68,6 +74,9 @@ class S2Appender(Appender):
                 pass
 
     def flush(self) -> StreamPosition | None:
+        """Wait until every batch sent is acknowledged and return the end of the last one (None if none was sent).
+        Raises as `append`. After UNAVAILABLE, batches in flight may or may not be stored: read the stream to find
+        out."""
         self._check()
         with self._final():
             while self._flying:
@@ -76,6 +85,7 @@ class S2Appender(Appender):
         return self._end
 
     def close(self) -> None:
+        """Close the connection, without waiting."""
         if self._connection is not None and not self._flying:
             with contextlib.suppress(OperationFailed):
                 self._connection.finish()  # otherwise the server would take it for an accident

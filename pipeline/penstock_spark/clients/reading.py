@@ -10,16 +10,15 @@ from penstock_codecs.codec import NEED_DATA
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.s2s.sessions import ReadClient
-from penstock_spark.clients.base import ReadPosition, ReadResult
+from penstock_spark.clients.calls import ServerRequests
 from penstock_spark.clients.failing import late, lost
-from penstock_spark.clients.s2.calls import ServerRequests
 
 __all__ = ["beyond", "read_range", "trimmed"]
 
 
 def read_range(
     calls: ServerRequests, stream: StreamRef, start: int, end: int, why_short: Callable[[int], OperationFailed | None]
-) -> Iterator[ReadResult]:
+) -> Iterator[RecordBatch]:
     """Yield the records from sequence number `start` up to but not including `end`; see `StreamClient.read`.
 
     `why_short`: called with the position if the server ends a read early; returns the error to raise, or None to retry.
@@ -32,9 +31,9 @@ def read_range(
         try:
             for batch in _session(calls, stream, position, end - position):
                 wanted = _checked(stream, batch, position, end)
-                position += wanted.count
+                position = wanted.next_seq_num
                 patience.progress()
-                yield ReadResult(wanted.columns, ReadPosition(position))
+                yield wanted
         except OperationFailed as error:
             unsatisfied = error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
             ended = ended if unsatisfied else error
@@ -83,10 +82,10 @@ def _checked(stream: StreamRef, batch: RecordBatch, position: int, end: int) -> 
 def trimmed(stream: StreamRef, position: int, first: int) -> OperationFailed:
     """Return the failure for records that were trimmed before they were read."""
     message = f"{stream}: records from {position} on were trimmed, the first that is kept is {first}"
-    return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, first=ReadPosition(first))
+    return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, first=first)
 
 
 def beyond(stream: StreamRef, end: int, tail: int) -> OperationFailed:
     """Return the failure for a range that ends beyond the tail."""
     message = f"{stream}: asked for records up to {end}, its tail is {tail}"
-    return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, tail=ReadPosition(tail))
+    return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, tail=tail)

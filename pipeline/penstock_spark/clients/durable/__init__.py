@@ -1,1 +1,0 @@
-"""The client of Durable Streams for the source, the sink and the jobs."""

@@ -1,1 +1,0 @@
-"""The segment protocol's client for the source, the sink and the jobs."""
