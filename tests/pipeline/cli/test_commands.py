@@ -65,8 +65,14 @@ def test_a_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
         (["run"], "nothing to read: give captures, or --endpoint and --stream, or a --config FILE that names them"),
         (["ingest", "--endpoint", "http://127.0.0.1:1"], "--endpoint needs --stream"),
         (["ingest", "--stream", "penstock/a"], "--stream needs --endpoint"),
-        (["ingest", "--endpoint", "htp://h:1", "--stream", "a"], "Error: endpoint: htp:// is none of durable://"),
-        (["backfill", "a", "--endpoint", "x://b", "--name", "c"], "Error: endpoint: x:// is none of durable://"),
+        (
+            ["ingest", "--endpoint", "htp://h:1", "--stream", "a"],
+            "Error: endpoint: htp:// is neither http:// nor https://",
+        ),
+        (
+            ["backfill", "a", "--endpoint", "x://b", "--name", "c"],
+            "Error: endpoint: x:// is neither http:// nor https://",
+        ),
         (["latency", "--by", "rooute"], "'rooute' is not one of 'route', 'protocol', 'stream'"),
         (["quality", "--conf", "spark.x"], "--conf spark.x: expected spark.KEY=VALUE"),
         (["quality", "--conf", "x=1"], "--conf x=1: expected spark.KEY=VALUE"),
