@@ -124,8 +124,17 @@ class Ledger:
         return min([self._patience().over(_Append(self._client, self._stream, entry)) for entry in entries])
 
     def trim(self, first: int) -> None:
-        """Trim all entries before this sequence number."""
-        self._client.trim(self._stream, first)
+        """Trim all entries before this sequence number. Raises SinkFailed if the server takes no command records."""
+        try:
+            self._client.trim(self._stream, first)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.INVALID:
+                raise
+            raise SinkFailed(
+                f"{self._stream}: the batch is stored, but entries of earlier ones cannot be trimmed: "
+                f'{error.failure.message}. For a server behind a gateway, set command_records = "envelope" in '
+                "[backs.NAME.loss]"
+            ) from error
 
     def delete(self) -> None:
         """Delete the ledger."""

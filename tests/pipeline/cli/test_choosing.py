@@ -37,8 +37,8 @@ def test_streams_alone() -> None:
 
 
 def test_another_server() -> None:
-    found = told(endpoint="http://127.0.0.1:4437", streams=("penstock/hello",))  # it does not get the other's token
-    assert found.source == SourceSettings(endpoint="http://127.0.0.1:4437", streams=("penstock/hello",))
+    found = told(endpoint="http://127.0.0.1:8081", streams=("penstock/hello",))  # it does not get the other's token
+    assert found.source == SourceSettings(endpoint="http://127.0.0.1:8081", streams=("penstock/hello",))
 
 
 def test_both() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 
 import pyarrow as pa
@@ -72,29 +72,42 @@ def test_a_gateway_before_a_server_without_conditional_appends_takes_no_rows(
         assert client.tail(stream) == 0
 
 
-@pytest.mark.parametrize("headers", ["envelope", "drop"])
-def test_a_gateway_before_a_segment_store(headers: str) -> None:
-    """A batch that is written again is stored once. If the gateway dropped markers, it would be stored twice."""
+@pytest.mark.parametrize(
+    ("key", "old", "new", "message"),
+    [
+        ("command_records", "refuse", "envelope", ""),
+        ("command_records", "refuse", "refuse", r'cannot be trimmed.* set command_records = "envelope"'),
+        ("headers", "envelope", "drop", r'does not keep headers.* set headers = "envelope"'),
+    ],
+)
+def test_a_gateway_before_a_segment_store(key: str, old: str, new: str, message: str) -> None:
+    """A batch that is written and committed again is stored once. If the gateway dropped markers, it would be stored
+    twice; if it refused trims, the ledger would grow."""
     layout = ColumnLayout(f"{BASIN}/sink-events", headers=False, timestamp=False)
+    ledger, identity = f"{BASIN}/penstock-sink.events", Identity("events", 0, 0)
     rows = pa.RecordBatch.from_pydict({"body": [b"%d" % row for row in range(SIZE)]})
     with (
         SecondPenstock("segment") as server,
         gateway_before(
-            "segment",
-            f"127.0.0.1:{server.process.controller_port}",
-            {'headers = "envelope"': f'headers = "{headers}"'},
+            "segment", f"127.0.0.1:{server.process.controller_port}", {f'{key} = "{old}"': f'{key} = "{new}"'}
         ) as gateway,
         closing(StreamClient(endpoint := Endpoint("127.0.0.1", gateway.s2_port))) as client,
     ):
         client.create(f"{BASIN}/sink-events")
-        tools = resources(client, endpoint, f"{BASIN}/penstock-sink.events")
-        for _ in range(2):
-            if headers == "drop":
-                with pytest.raises(SinkFailed, match=r'does not keep headers.* set headers = "envelope"'):
-                    Task(Identity("events", 0, 0), tools, layout).write(iter([rows]))
-            else:
-                Task(Identity("events", 0, 0), tools, layout).write(iter([rows]))
-        assert client.tail(f"{BASIN}/sink-events") == 0 if headers == "drop" else SIZE
+        tools = resources(client, endpoint, ledger)
+
+        def write() -> None:
+            tally = Task(identity, tools, layout).write(iter([rows]))
+            commit_batch(client, [Written(identity, tally, ledger)], tools.patience)
+
+        with pytest.raises(SinkFailed, match=message) if message else nullcontext():
+            write()
+        if key == "command_records":
+            write()
+            assert client.tail(f"{BASIN}/sink-events") == SIZE
+            assert (client.first(ledger) > 0) == (new == "envelope")
+        else:
+            assert client.tail(f"{BASIN}/sink-events") == 0
 
 
 def resources(client: StreamClient, endpoint: Endpoint, ledger: str) -> TaskResources:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from pyarrow import parquet
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from support.process import BASIN, GatewayProcess
+from support.spark.gateways import gateway_before
 
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.endpoint import Endpoint
@@ -204,15 +205,16 @@ def finished(query: Any) -> None:
         assert "died" in str(error)
 
 
-def test_a_gateway_before_a_segment_store(spark: SparkSession, bridge: Callable[[str], GatewayProcess]) -> None:
-    near, stream = bridge("segment"), f"{BASIN}/sink-segments"
-    spark.dataSource.register(source("dying-segments", dying_writer(), PenstockStreamWriter))
-    frame = spark.range(5000, numPartitions=2).selectExpr("cast(id as string) body")
-    save = frame.write.format("dying-segments").mode("append")
-    save = save.options(endpoint=near.s2_url, stream=stream, sink="segments", create="true")
-    save.option("batch", 3).save()
-    with closing(StreamClient(Endpoint("127.0.0.1", near.s2_port))) as client:
-        stored = [int(body) for body in bodies(client, stream)]
+def test_a_gateway_before_a_segment_store(spark: SparkSession, gateway: GatewayProcess) -> None:
+    stream, trims = f"{BASIN}/sink-segments", {'command_records = "refuse"': 'command_records = "envelope"'}
+    with gateway_before("segment", f"127.0.0.1:{gateway.controller_port}", trims) as near:
+        spark.dataSource.register(source("dying-segments", dying_writer(), PenstockStreamWriter))
+        frame = spark.range(5000, numPartitions=2).selectExpr("cast(id as string) body")
+        save = frame.write.format("dying-segments").mode("append")
+        save = save.options(endpoint=near.s2_url, stream=stream, sink="segments", create="true")
+        save.option("batch", 3).save()
+        with closing(StreamClient(Endpoint("127.0.0.1", near.s2_port))) as client:
+            stored = [int(body) for body in bodies(client, stream)]
     assert sorted(stored) == list(range(5000))
     for part in (range(2500), range(2500, 5000)):
         assert [number for number in stored if number in part] == list(part)
