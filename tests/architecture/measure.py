@@ -35,6 +35,7 @@ PACKAGES: Final = {
     "penstock_analysis": "analysis",
     "penstock_codecs": "codecs",
     "penstock_proto": "proto",
+    "penstock_s3p": "codecs",
 }
 """The import packages, and the folders that hold them."""
 PROTOCOLS: Final = {
@@ -123,7 +124,7 @@ def leaks(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
         for protocol, spellings in PROTOCOLS.items():
             parts = name.split(".")
             own = {word for part in parts for word in OWN_WORDS.get(part, ())}
-            inside = any(part in spellings for part in parts)
+            inside = any(part.removeprefix("penstock_") in spellings for part in parts)
             if not inside and any(spelling in words - own for spelling in spellings):
                 found[protocol].add(name)
     return found
@@ -153,19 +154,20 @@ def _texts(tree: ast.Module, known: Container[str]) -> list[str]:
 
 
 def folders() -> list[str]:
-    """Return the names of the folders that protocols have in the gateway."""
-    return sorted(path.parent.name for path in (ROOT / "gateway/penstock/protocols").glob("*/plugin.py"))
+    """Return the names of the folders that protocols have in the gateway or as packages of their own."""
+    plugins = [*ROOT.glob("gateway/penstock/protocols/*/plugin.py"), *ROOT.glob("codecs/penstock_*/plugin.py")]
+    return sorted(path.parent.name.removeprefix("penstock_") for path in plugins)
 
 
 def lines_of(protocol: str) -> dict[str, int]:
     """Return the lines of a protocol's folder in each layer, by the folder that holds the layer, and of its tests."""
     found: Counter[str] = Counter()
     for name, path in modules().items():
-        if protocol in name.split("."):
+        if protocol in name.removeprefix("penstock_").split("."):
             found[PACKAGES[name.split(".")[0]]] += len(path.read_text().splitlines())
     for path in (ROOT / "tests").rglob("*.py"):
         parts = path.relative_to(ROOT / "tests").with_suffix("").parts
-        if protocol in parts or any(protocol in part.split("_") for part in parts):
+        if any(protocol in part.split("_") for part in parts):
             found["tests"] += len(path.read_text().splitlines())
     return dict(found)
 
@@ -178,7 +180,7 @@ class Commit(NamedTuple):
 
     def elsewhere(self, protocol: str) -> list[str]:
         """Return the files outside a protocol's folders, if most of the changed lines are inside; else none."""
-        inside = {path for path in self.changed if protocol in path.split("/")}
+        inside = {path for path in self.changed if {protocol, f"penstock_{protocol}"} & set(path.split("/"))}
         share = sum(self.changed[path] for path in inside)
         return sorted(self.changed.keys() - inside) if 2 * share > sum(self.changed.values()) else []
 

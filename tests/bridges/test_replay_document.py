@@ -21,7 +21,7 @@ from support.s3p.client import S3PClient
 
 from penstock.cli.main import main
 from penstock_codecs.model import RecordId
-from penstock_codecs.s3p import AppendedId, Ok
+from penstock_s3p.codec import AppendedId, Ok
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "replay.md"
 ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

@@ -6,9 +6,9 @@ from penstock_codecs import limits
 from penstock_codecs.model import U64_MAX
 from penstock_codecs.s2 import limits as s2_limits
 from penstock_codecs.s2s import limits as s2s_limits
-from penstock_codecs.s3p.limits import S3PLimits
 from penstock_codecs.segment import limits as segment_limits
 from penstock_codecs.segment.limits import SegmentLimits
+from penstock_s3p.codec.limits import S3PLimits
 
 
 def test_the_largest_numbers() -> None:

@@ -15,7 +15,6 @@ from support.store import Fails, acknowledged, appending, bodies, records
 from penstock.backends.sequence_numbering import IndexedBack, open_indexed
 from penstock.core.delivery import Delivery
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock.protocols.s3p.back import S3PBackSettings, open_s3p
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -28,6 +27,7 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
+from penstock_s3p.back import S3PBackSettings, open_s3p
 
 pytestmark = pytest.mark.peer
 STREAM = StreamRef("penstock", "bridged")

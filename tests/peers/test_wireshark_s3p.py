@@ -10,7 +10,7 @@ from support.captures.tshark import Layer, Said, Talk, captured, client_says, cu
 from support.peers import need
 
 from penstock_codecs.model import U64_MAX, RecordId
-from penstock_codecs.s3p import (
+from penstock_s3p.codec import (
     AppendedId,
     AppendRecords,
     Create,
@@ -24,7 +24,7 @@ from penstock_codecs.s3p import (
     encode_command,
     encode_reply,
 )
-from penstock_codecs.s3p.events import Command
+from penstock_s3p.codec.events import Command
 
 TWICE = ("-2", "-R", "tcp")
 PASSES = ((), TWICE)

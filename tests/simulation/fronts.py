@@ -36,8 +36,6 @@ from penstock.protocols.s2.back.calls import S2Requests
 from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock.protocols.s2.back.sse import S2SseBack, open_s2_sse
 from penstock.protocols.s2.back.unary import records_path
-from penstock.protocols.s3p.back import S3PBackSettings, open_s3p
-from penstock.protocols.s3p.names import s3p_names
 from penstock.protocols.segment.back import SegmentBackSettings, open_segment
 from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes, Truncate
 from penstock_codecs.compression import Compression
@@ -66,6 +64,8 @@ from penstock_codecs.operations import Append
 from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.s2.json_records import decode_append_ack, encode_append_input
 from penstock_codecs.segment import Dialect, join_events
+from penstock_s3p.back import S3PBackSettings, open_s3p
+from penstock_s3p.names import s3p_names
 
 __all__ = ["FRONTS", "PORTS", "Front"]
 

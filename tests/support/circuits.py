@@ -25,16 +25,16 @@ from penstock.protocols.back_opening import BackContext
 from penstock.protocols.plugin import back_kinds
 from penstock.protocols.s2.config import S2BackTable
 from penstock.protocols.s2.front import S2Front, S2Settings
-from penstock.protocols.s3p.config import S3PBackTable
-from penstock.protocols.s3p.front import S3PFront
 from penstock.protocols.segment.config import SegmentBackTable
 from penstock.protocols.segment.front import SegmentFront
 from penstock.routing.target import Target
 from penstock_codecs.model import RecordId, StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream
-from penstock_codecs.s3p import AppendRecords, Command, ErrorReply, ReadRecords, TrimRecords
 from penstock_codecs.segment import Dialect, append_messages, released
 from penstock_codecs.streams import BasinConfig
+from penstock_s3p.codec import AppendRecords, Command, ErrorReply, ReadRecords, TrimRecords
+from penstock_s3p.config import S3PBackTable
+from penstock_s3p.front import S3PFront
 
 __all__ = ["ASKS", "BACKS", "OPEN_SECONDS", "STREAM", "Gateway", "Network", "gateway", "told"]
 

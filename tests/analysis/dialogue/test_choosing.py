@@ -16,10 +16,10 @@ from penstock_analysis.dialogue import choosing as deciding
 from penstock_analysis.dialogue.choosing import ENOUGH, UNKNOWN, dialogue_for, spoken_by
 from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_analysis.dialogue.withheld import RedactedDialogue
-from penstock_analysis.s3p.conversation import S3PDialogue
 from penstock_analysis.segment.conversation import SegmentDialogue
 from penstock_codecs.http.sniff import PREFACE
 from penstock_codecs.segment import draft, released
+from penstock_s3p.capture.conversation import S3PDialogue
 
 HELLO = bytes_of(released.Hello(16, 5))
 S3P_READ = b"*3\r\n$4\r\nREAD\r\n$1\r\ns\r\n*0\r\n"

@@ -9,10 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from penstock_analysis.s3p.clauses import S3P_ERRORS, s3p_clause
 from penstock_analysis.segment.clauses import SEGMENT_ERRORS, segment_clause
-from penstock_codecs.s3p import commands, replies, source
-from penstock_codecs.s3p import errors as s3p_errors
 from penstock_codecs.segment import (
     TYPE_TABLE,
     Dialect,
@@ -29,6 +26,9 @@ from penstock_codecs.segment import (
 from penstock_codecs.segment import (
     decoder as hearing,
 )
+from penstock_s3p.capture.clauses import S3P_ERRORS, s3p_clause
+from penstock_s3p.codec import commands, replies, source
+from penstock_s3p.codec import errors as s3p_errors
 
 RAISERS = {"bad_format", "over_limit", "bad_message", "S3PFault", "FrameFault", "Violation", "MalformedValue"}
 WORDS = {

@@ -16,11 +16,11 @@ from penstock_analysis.dialogue.records import (
     position_of,
     records_in,
 )
-from penstock_analysis.s3p.conversation import S3PDialogue
 from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.model import Header, RecordId
-from penstock_codecs.s3p import AppendedId, AppendRecords, ReadRecords, Records
-from penstock_codecs.s3p.encoding import encode_command, encode_reply
+from penstock_s3p.capture.conversation import S3PDialogue
+from penstock_s3p.codec import AppendedId, AppendRecords, ReadRecords, Records
+from penstock_s3p.codec.encoding import encode_command, encode_reply
 
 HEADERS = (Header(b"name", b"value"), Header(b"", b"fence"))
 

@@ -20,10 +20,10 @@ from penstock_analysis.wireshark.comments import comments_of, wireshark_protocol
 from penstock_analysis.wireshark.fields import FieldKind, Shown, WiresharkProtocol
 from penstock_analysis.wireshark.writing import MessageCommentWriter
 from penstock_codecs.model import RecordId
-from penstock_codecs.s3p import AppendRecords, Create, ErrorReply, Ok, Records, encode_command, encode_reply
-from penstock_codecs.s3p.events import Command, Reply
 from penstock_codecs.segment import SegmentMessage
 from penstock_codecs.segment.layout import Direction
+from penstock_s3p.codec import AppendRecords, Create, ErrorReply, Ok, Records, encode_command, encode_reply
+from penstock_s3p.codec.events import Command, Reply
 
 MAX_OPTION = 65_535
 

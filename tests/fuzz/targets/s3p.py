@@ -8,9 +8,9 @@ from typing import Final
 from fuzz.laws import chosen, keeps_the_laws, pull
 
 from penstock_codecs.codec import Role
-from penstock_codecs.s3p import PLUGIN, S3PClient, S3PServer
-from penstock_codecs.s3p.encoding import encode_command, encode_reply
-from penstock_codecs.s3p.limits import S3PLimits
+from penstock_s3p.codec import PLUGIN, S3PClient, S3PServer
+from penstock_s3p.codec.encoding import encode_command, encode_reply
+from penstock_s3p.codec.limits import S3PLimits
 
 LIMITS: Final = S3PLimits(
     max_name_bytes=20, max_records_per_append=5, max_record_bytes=400, max_append_bytes=500, max_option_pairs=4

@@ -44,10 +44,6 @@ from penstock.protocols.durable.config import DurableBackTable, DurableListener
 from penstock.protocols.s2.config import S2Listener, S2ListenerLimits
 from penstock.protocols.s2.front import S2Settings
 from penstock.protocols.s2.opening import http_settings, s2_settings
-from penstock.protocols.s3p.config import S3PListener, S3PListenerLimits, S3PLoss
-from penstock.protocols.s3p.front import S3PFront, S3PSettings
-from penstock.protocols.s3p.names import BasinInName
-from penstock.protocols.s3p.opening import s3p_settings
 from penstock.protocols.segment.config import SegmentListener, SegmentListenerLimits, SegmentLoss
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
 from penstock.protocols.segment.names import SegmentNames
@@ -59,12 +55,16 @@ from penstock_codecs.byte_layout import Layout
 from penstock_codecs.features import Feature
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail, GetBasinConfig, GetStreamConfig, ListBasins, ListStreams
-from penstock_codecs.s3p import Create, Ok
-from penstock_codecs.s3p.limits import S3PLimits
 from penstock_codecs.segment import Dialect, SegmentClient
 from penstock_codecs.segment.limits import SegmentLimits
 from penstock_codecs.segment.released import Hello
 from penstock_codecs.streams import INFINITE, Retention, StreamConfig, TimestampingMode
+from penstock_s3p.codec import Create, Ok
+from penstock_s3p.codec.limits import S3PLimits
+from penstock_s3p.config import S3PListener, S3PListenerLimits, S3PLoss
+from penstock_s3p.front import S3PFront, S3PSettings
+from penstock_s3p.names import BasinInName
+from penstock_s3p.opening import s3p_settings
 
 
 def test_defaults_are_those_of_the_parts() -> None:

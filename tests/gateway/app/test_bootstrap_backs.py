@@ -23,10 +23,6 @@ from penstock.protocols.back_opening import numbering_settings
 from penstock.protocols.s2.back.settings import BasinStyle, S2BackSettings
 from penstock.protocols.s2.back_opening import credentials, s2_back_settings
 from penstock.protocols.s2.config import S2BackTable, S2SseBackTable
-from penstock.protocols.s3p.back import S3PBackSettings
-from penstock.protocols.s3p.back_opening import s3p_back_settings
-from penstock.protocols.s3p.config import S3PBackLimits, S3PBackLoss, S3PBackTable
-from penstock.protocols.s3p.names import BasinInName, FixedBasin
 from penstock.protocols.segment.back import SegmentBackSettings
 from penstock.protocols.segment.back_opening import segment_back_settings
 from penstock.protocols.segment.config import SegmentBackLoss, SegmentBackTable, SegmentListener, SegmentLoss
@@ -35,8 +31,12 @@ from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.compression import Compression
-from penstock_codecs.s3p.limits import S3PLimits
 from penstock_codecs.segment import Dialect
+from penstock_s3p.back import S3PBackSettings
+from penstock_s3p.back_opening import s3p_back_settings
+from penstock_s3p.codec.limits import S3PLimits
+from penstock_s3p.config import S3PBackLimits, S3PBackLoss, S3PBackTable
+from penstock_s3p.names import BasinInName, FixedBasin
 
 S2 = S2BackTable(address="server.example:1")
 LISTENER = "[listeners.s2]\nbind = '127.0.0.1:0'\n"

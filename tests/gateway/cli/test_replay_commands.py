@@ -15,7 +15,7 @@ from support.captures.replay import Recording, create
 
 from penstock.cli.mock import mock_command
 from penstock.cli.replay import replay_command
-from penstock_codecs.s3p import Ok
+from penstock_s3p.codec import Ok
 
 
 @pytest.mark.parametrize(

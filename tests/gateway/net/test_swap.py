@@ -6,7 +6,7 @@ import pytest
 
 from penstock.net.listeners import take_over
 from penstock.protocols.s2.front.settings import S2Settings
-from penstock.protocols.s3p.front.settings import S3PSettings
+from penstock_s3p.front.settings import S3PSettings
 
 
 def test_their_holders_see_the_new_values() -> None:

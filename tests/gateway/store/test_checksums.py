@@ -34,7 +34,7 @@ from penstock_codecs.kafka.kept import KAFKA_BATCHES
 from penstock_codecs.limits import KIB
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import Append, FromSeqNum, FromTimestamp, Locate, Read, Trim
-from penstock_codecs.s3p.errors import error_reply
+from penstock_s3p.codec.errors import error_reply
 
 TARGET = StreamRef(STREAM.basin, "target")
 WORDS = "records 2 to 3 of basin-one/stream are damaged"

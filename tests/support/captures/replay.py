@@ -17,7 +17,7 @@ from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation,
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import RemoteProtocolError
 from penstock_codecs.model import RecordId
-from penstock_codecs.s3p import (
+from penstock_s3p.codec import (
     AppendedId,
     AppendRecords,
     Command,

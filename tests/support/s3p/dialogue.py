@@ -7,9 +7,9 @@ from typing import Any
 from support.captures.dialogues import CLIENT, SERVER, Said, conversation, messages
 
 from penstock_analysis.dialogue import Message
-from penstock_analysis.s3p.conversation import S3PDialogue
 from penstock_codecs.model import RecordId
-from penstock_codecs.s3p import (
+from penstock_s3p.capture.conversation import S3PDialogue
+from penstock_s3p.codec import (
     AppendedId,
     AppendRecords,
     Command,
@@ -22,7 +22,7 @@ from penstock_codecs.s3p import (
     Reply,
     TrimRecords,
 )
-from penstock_codecs.s3p.encoding import encode_command, encode_reply
+from penstock_s3p.codec.encoding import encode_command, encode_reply
 
 __all__ = ["MS", "STORY", "command", "raw", "reply", "told"]
 

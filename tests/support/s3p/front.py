@@ -15,11 +15,11 @@ from support.backs import DecodedBack
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back
-from penstock.protocols.s3p.front import S3PFront, S3PSettings
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.operations import Appended, Capability, CreateBasin
-from penstock_codecs.s3p import Command, ErrorReply, Reply, S3PClient
 from penstock_codecs.streams import BasinConfig
+from penstock_s3p.codec import Command, ErrorReply, Reply, S3PClient
+from penstock_s3p.front import S3PFront, S3PSettings
 
 __all__ = ["BASIN", "Client", "Connect", "WatchedBack", "error_code", "listening", "serving", "store_with_basin"]
 

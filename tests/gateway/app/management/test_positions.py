@@ -16,9 +16,9 @@ from penstock.app.management.overview import Overview
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import BackWrapper
 from penstock.core.identity import CLIENT, Client
-from penstock.protocols.s3p.names import FixedBasin
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateStream, FromSeqNum, Locate, Trim
+from penstock_s3p.names import FixedBasin
 
 SIXTH = {"seq_num": 6, "timestamp": 300, "record_id": "300-1", "offset": 6 * 8 + 21, "at_tail": False}
 TAIL = {"seq_num": 10, "timestamp": 500, "record_id": "500-1", "offset": 10 * 8 + 55, "at_tail": True}

@@ -14,14 +14,14 @@ from support.s3p.front import BASIN, serving, store_with_basin
 from trio.testing import MockClock
 
 from penstock.core.back import Back
-from penstock.protocols.s3p.front import S3PFront, S3PSettings
 from penstock.routing.loss.loss import Loss, LossPolicy, carry, take_in
 from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.features import Feature, feature_of
 from penstock_codecs.model import Columns, Header, Headers, RecordBatch, RecordId, StreamRef, metered_size
 from penstock_codecs.operations import Append, CreateStream
-from penstock_codecs.s3p import AppendedId, AppendRecords, Command, ErrorReply, ReadRecords, Records, Reply
+from penstock_s3p.codec import AppendedId, AppendRecords, Command, ErrorReply, ReadRecords, Records, Reply
+from penstock_s3p.front import S3PFront, S3PSettings
 
 TAGGED = (Header(b"k", b"v"),)
 FENCE = (Header(b"", b"fence"),)

@@ -32,8 +32,8 @@ from penstock.tools.replay.report import ReplaySummary
 from penstock.tools.target.back import TargetOptions
 from penstock.tools.target.url import parse_target
 from penstock_analysis.capture import CaptureEvent
-from penstock_codecs.s3p import Command, ErrorReply, Ok
-from penstock_codecs.s3p.encoding import encode_command
+from penstock_s3p.codec import Command, ErrorReply, Ok
+from penstock_s3p.codec.encoding import encode_command
 
 
 class Served:

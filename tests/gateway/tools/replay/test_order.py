@@ -24,7 +24,7 @@ from support.captures.replay import (
 from penstock.tools.replay.items import ClientSent, Item
 from penstock.tools.replay.player import CONVERSATION_BYTES, PlaybackBuffer, Player, Turns
 from penstock.tools.replay.replaying import PlayedParts, ReplaySettings
-from penstock_codecs.s3p import Ok
+from penstock_s3p.codec import Ok
 
 Clock = trio.testing.MockClock
 

@@ -11,7 +11,7 @@ from support.captures.replay import ACK, FAST, Recording, S3PDouble, append, cre
 from penstock.tools.replay.replaying import PlayedParts, ReplaySettings, moment
 from penstock.tools.replay.report import MOST_SHOWN, ReplaySummary, Report
 from penstock_analysis.capture import Lost, Opened, Sender, Side
-from penstock_codecs.s3p import ErrorReply, Ok
+from penstock_s3p.codec import ErrorReply, Ok
 
 Clock = trio.testing.MockClock
 

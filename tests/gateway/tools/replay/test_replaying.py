@@ -18,7 +18,7 @@ from penstock.tools.replay.player import ReplayPace
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.target.url import parse_target
 from penstock_analysis.capture import CaptureEvent, Chunk, Sender
-from penstock_codecs.s3p import ErrorReply, Ok, Reply
+from penstock_s3p.codec import ErrorReply, Ok, Reply
 
 Clock = trio.testing.MockClock
 

@@ -15,7 +15,7 @@ from penstock.tools.target.url import BadTarget, parse_target
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail
-from penstock_codecs.s3p import AppendRecords, Create, ErrorReply
+from penstock_s3p.codec import AppendRecords, Create, ErrorReply
 
 KINDS = server_kinds()
 DRAFT = frozenset({"draft"})

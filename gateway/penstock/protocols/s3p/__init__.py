@@ -1,1 +1,0 @@
-"""Front and back for S3P."""

@@ -1,6 +1,0 @@
-"""S3P servers: the client side."""
-
-from penstock.protocols.s3p.back.native import S3PNative, open_s3p
-from penstock.protocols.s3p.back.settings import S3PBackSettings
-
-__all__ = ["S3PBackSettings", "S3PNative", "open_s3p"]
