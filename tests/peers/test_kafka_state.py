@@ -20,7 +20,7 @@ from penstock.core.scopes import FULL_SCOPE
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.kafka.back import KafkaBackSettings
 from penstock.protocols.kafka.back.brokers import Brokers
-from penstock.protocols.kafka.back.state_topic import MAX_BATCH_BYTES, StateTopic
+from penstock.protocols.kafka.back.state_topic import MAX_STATE_BATCH_BYTES, StateTopic
 from penstock.protocols.kafka.names import KafkaNames
 from penstock.routing.access.authority import Authority
 from penstock.routing.access.token_table import TableOfTokens
@@ -63,7 +63,7 @@ def broker() -> Iterator[KafkaBroker]:
 async def state_in(addresses: Sequence[Address], topic: str, seconds: float = 30.0) -> AsyncIterator[LoggedTables]:
     """Open one gateway's view of the state in a topic."""
     settings = KafkaBackSettings(
-        names=KafkaNames("penstock"), state_topic=topic, recover_seconds=seconds, max_fetch_bytes=MAX_BATCH_BYTES
+        names=KafkaNames("penstock"), state_topic=topic, recover_seconds=seconds, max_fetch_bytes=MAX_STATE_BATCH_BYTES
     )
     first = [
         Upstream(UpstreamSettings(name="state", host=host, port=port, protocol="kafka")) for host, port in addresses
