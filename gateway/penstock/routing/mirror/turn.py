@@ -280,8 +280,8 @@ class Turn:
                 self.state = replace(self.state.passed_over(compared), uncompared=self.state.uncompared + trimmed)
                 at, rest = at + trimmed, rest[trimmed:]
                 continue
-            given = self._sides.both(Capability.TIMESTAMPS)
-            self.state = compare_records(self.state, rest[: len(copies)], copies, given_timestamps=given)
+            given_timestamps = self._sides.both(Capability.TIMESTAMPS)
+            self.state = compare_records(self.state, rest[: len(copies)], copies, given_timestamps=given_timestamps)
             self._compared(self.state)
             at, rest = at + len(copies), rest[len(copies) :]
 
