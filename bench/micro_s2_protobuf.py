@@ -14,9 +14,9 @@ from collections.abc import Callable
 from penstock_codecs.model import Columns, Header, StreamRef
 from penstock_codecs.operations import Append
 from penstock_codecs.record_encoding import decode_records, encode_records
-from penstock_codecs.s2.protobuf import decode_append_input, encode_append_input
-from penstock_codecs.s2.validation import validate_append
 from penstock_proto import s2_pb2
+from penstock_s2.codec.protobuf import decode_append_input, encode_append_input
+from penstock_s2.codec.validation import validate_append
 
 STREAM = StreamRef("basin-01", "stream")
 NOW = 1_760_000_000_000

@@ -1,4 +1,4 @@
-"""Failures as HTTP statuses and JSON bodies. tests/codecs/s2/test_errors.py reads them again."""
+"""Failures as HTTP statuses and JSON bodies. tests/penstock_s2/codec/test_errors.py reads them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The encoding of stored records. tests/codecs/s2/test_protobuf.py holds it against S2's ReadBatch."""
+"""The encoding of stored records. tests/penstock_s2/codec/test_protobuf.py holds it against S2's ReadBatch."""
 
 from __future__ import annotations
 

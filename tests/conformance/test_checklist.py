@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.protocols.s2.conformance import SUITE
+from penstock_s2.conformance import SUITE
 
 ITEMS = 89
 TESTS = Path(__file__).parents[1]
@@ -22,10 +22,10 @@ HELD: dict[str, str] = {
     "names-with-a-slash": "7",
     "invalid-stream-names": "7 84",
     "unknown-method": "8",
-    "gateway/protocols/s2/test_refusals.py::test_a_token_is_demanded_where_there_are_tokens": "9",
-    "gateway/protocols/s2/test_refusals.py::test_tokens_are_ignored_where_there_are_none": "9",
+    "penstock_s2/test_refusals.py::test_a_token_is_demanded_where_there_are_tokens": "9",
+    "penstock_s2/test_refusals.py::test_tokens_are_ignored_where_there_are_none": "9",
     "both-versions-of-http": "10",
-    "gateway/protocols/s2/test_pages.py::test_a_preflight_says_what_is_allowed": "11",
+    "penstock_s2/test_pages.py::test_a_preflight_says_what_is_allowed": "11",
     "compressed-responses": "12",
     # B. Unary append
     "append-as-json": "13",
@@ -65,7 +65,7 @@ HELD: dict[str, str] = {
     "read-of-much": "43",
     "read-of-many-bytes": "43",
     "read-that-waits": "44",
-    "gateway/protocols/s2/test_long_waits.py::test_a_unary_wait_is_at_most_60_seconds": "44",
+    "penstock_s2/test_long_waits.py::test_a_unary_wait_is_at_most_60_seconds": "44",
     "bytes-that-are-no-text": "45",
     "read-as-protobuf": "46",
     "read-creates-a-stream": "48",
@@ -73,13 +73,13 @@ HELD: dict[str, str] = {
     "events-of-records": "49",
     "media-type-of-events": "50",
     "follow-as-events": "51",
-    "gateway/protocols/s2/test_long_waits.py::test_a_session_is_never_silent_for_long": "51 71",
+    "penstock_s2/test_long_waits.py::test_a_session_is_never_silent_for_long": "51 71",
     "last-event-id": "52",
     "bad-last-event-id": "53",
     "beyond-the-tail-as-events": "54",
     "deletion-as-events": "55",
     "wait-as-events": "56",
-    "gateway/protocols/s2/test_slow_clients.py::test_a_reader_that_leaves_frees_its_connection": "57",
+    "penstock_s2/test_slow_clients.py::test_a_reader_that_leaves_frees_its_connection": "57",
     # E. S2S append session
     "appends-in-a-session": "58 60",
     "answers-while-the-request-goes-on": "59",
@@ -91,9 +91,8 @@ HELD: dict[str, str] = {
     "compressed-frames": "65",
     "frames-in-pieces": "66",
     "session-on-an-unknown-stream": "67",
-    "gateway/protocols/s2/test_slow_clients.py::"
-    "test_acknowledgements_that_are_not_read_hold_the_sender_back_on_http1": "68",
-    "gateway/protocols/s2/test_long_waits.py::test_an_idle_append_session_stays_open": "69",
+    "penstock_s2/test_slow_clients.py::test_acknowledgements_that_are_not_read_hold_the_sender_back_on_http1": "68",
+    "penstock_s2/test_long_waits.py::test_an_idle_append_session_stays_open": "69",
     # F. S2S read session
     "media-type-of-a-session": "70",
     "bounds-in-a-session": "72 73",
@@ -102,8 +101,8 @@ HELD: dict[str, str] = {
     "beyond-the-tail-in-a-session": "75",
     "follow-during-appends-in-a-session": "76",
     "session-of-a-large-record": "77",
-    "gateway/protocols/s2/test_draining.py::test_sessions_are_advised_to_reconnect": "78",
-    "gateway/protocols/s2/test_draining.py::test_new_requests_are_refused": "78",
+    "penstock_s2/test_draining.py::test_sessions_are_advised_to_reconnect": "78",
+    "penstock_s2/test_draining.py::test_new_requests_are_refused": "78",
     # G. Control plane
     "create-a-stream": "79",
     "create-a-basin": "79 80",
@@ -112,13 +111,13 @@ HELD: dict[str, str] = {
     "configure-a-basin": "81",
     "list-streams": "82",
     "list-basins": "82",
-    "gateway/protocols/s2/front/test_parameters.py::test_limits_of_listings": "82",
+    "penstock_s2/front/test_parameters.py::test_limits_of_listings": "82",
     "delete-a-basin": "83",
     "invalid-configurations": "84",
     "invalid-basins": "4 84",
-    "gateway/protocols/s2/test_refusals.py::test_access_tokens_are_not_implemented_without_access": "85",
-    "gateway/protocols/s2/test_refusals.py::test_the_gateway_is_one_location": "85",
-    "gateway/protocols/s2/test_metrics.py::test_a_basin_that_was_worked_in": "85",
+    "penstock_s2/test_refusals.py::test_access_tokens_are_not_implemented_without_access": "85",
+    "penstock_s2/test_refusals.py::test_the_gateway_is_one_location": "85",
+    "penstock_s2/test_metrics.py::test_a_basin_that_was_worked_in": "85",
     # H. Cross-protocol
     "same-records-by-every-way": "86",
     "writers-of-every-kind": "86",

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from penstock_codecs.access_tokens import Op
-from penstock_codecs.s2.routes import S2Endpoint, match_route
+from penstock_s2.codec.routes import S2Endpoint, match_route
 
 DOCUMENT = yaml.safe_load((Path(__file__).parents[2] / "docs" / "protocols" / "s2-openapi.yaml").read_text())
 METHODS = ("get", "post", "put", "patch", "delete")

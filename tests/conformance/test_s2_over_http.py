@@ -9,9 +9,9 @@ from support.process import BASIN, GatewayProcess
 from penstock.core.address import Address
 from penstock.net.http.client import HttpClient, HttpVersion
 from penstock.protocols.conformance import ConformanceCase, TestedServer
-from penstock.protocols.s2.conformance import SUITE
-from penstock.protocols.s2.conformance.session import S2TestSession
 from penstock.tools.conforming import CaseOutcome, run_cases
+from penstock_s2.conformance import SUITE
+from penstock_s2.conformance.session import S2TestSession
 
 AT_ONCE = 4
 

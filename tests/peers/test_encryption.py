@@ -28,13 +28,13 @@ from support.store import appending, batches
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock.protocols.s2.back.back import S2Back, open_s2
-from penstock.protocols.s2.back.settings import S2BackSettings
-from penstock.protocols.s2.back.sse import open_s2_sse
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header, StreamRef
 from penstock_codecs.operations import CheckTail, CreateStream, EnsureBasin, FromSeqNum, Read
 from penstock_codecs.streams import BasinConfig, Cipher
+from penstock_s2.back.back import S2Back, open_s2
+from penstock_s2.back.settings import S2BackSettings
+from penstock_s2.back.sse import open_s2_sse
 
 KEY, OTHER = bytes([1]) * 32, bytes([2]) * 32
 CIPHERS = pytest.mark.parametrize("cipher", list(Encryption), ids=lambda cipher: cipher.value)

@@ -23,8 +23,8 @@ from support.s3p.client import S3PClient
 
 from penstock.recorder.captures.opening import CaptureEvents
 from penstock_analysis.capture import Chunk, Opened, Sender
-from penstock_codecs.s2s.frames import encode_frame
 from penstock_proto import s2_pb2
+from penstock_s2.codec.s2s.frames import encode_frame
 
 BODIES = [b"first", bytes(range(256)), b"x" * 70_000, b"\r\n*1\r\n$1\r\n", *(b"record %d" % n for n in range(200))]
 EVENTS = [body.decode("latin-1") for body in BODIES]

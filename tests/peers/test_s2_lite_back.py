@@ -14,9 +14,6 @@ from support.store import appending, batches, command
 from penstock.core.back import AppendSession, Following
 from penstock.net.http.client import HttpVersion
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock.protocols.s2.back.back import S2Back, open_s2
-from penstock.protocols.s2.back.settings import S2BackSettings
-from penstock.protocols.s2.back.sse import open_s2_sse
 from penstock_codecs.compression import Compression
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header, Record, RecordBatch, RecordId, StreamPosition, StreamRef
@@ -33,6 +30,9 @@ from penstock_codecs.operations import (
     Trim,
 )
 from penstock_codecs.streams import BasinConfig, StreamConfig
+from penstock_s2.back.back import S2Back, open_s2
+from penstock_s2.back.settings import S2BackSettings
+from penstock_s2.back.sse import open_s2_sse
 
 pytestmark = pytest.mark.peer
 

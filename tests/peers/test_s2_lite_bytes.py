@@ -16,13 +16,13 @@ from penstock.backends.byte_view import open_bytes_on_records
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.back import Back
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock.protocols.s2.back.back import open_s2
-from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock_codecs.byte_events import join_events, split_events
 from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetByteStreamInfo, ReadBytes, WriterPosition
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateStream, EnsureBasin
+from penstock_s2.back.back import open_s2
+from penstock_s2.back.settings import S2BackSettings
 
 pytestmark = pytest.mark.peer
 

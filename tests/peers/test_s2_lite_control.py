@@ -13,8 +13,6 @@ from support.store import appending
 
 from penstock.net.http.client import HttpVersion
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock.protocols.s2.back.back import S2Back, open_s2
-from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -33,6 +31,8 @@ from penstock_codecs.operations import (
     ReconfigureStream,
 )
 from penstock_codecs.streams import BasinConfig, BasinConfigPatch, Retention, StreamConfig, StreamConfigPatch
+from penstock_s2.back.back import S2Back, open_s2
+from penstock_s2.back.settings import S2BackSettings
 
 pytestmark = pytest.mark.peer
 

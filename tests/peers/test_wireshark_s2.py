@@ -15,8 +15,8 @@ from support.captures.tshark import Layer, Said, Talk, captured, client_says, cu
 
 from penstock_analysis.capture.events import Sender
 from penstock_codecs.compression import Compression, compress
-from penstock_codecs.s2s.frames import encode_frame, encode_terminal
 from penstock_proto import s2_pb2 as pb
+from penstock_s2.codec.s2s.frames import encode_frame, encode_terminal
 
 TWICE = ("-2", "-R", "tcp")
 PASSES = ((), TWICE)

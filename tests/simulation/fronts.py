@@ -31,11 +31,6 @@ from penstock.protocols.durable.names import DurableNames
 from penstock.protocols.kafka.back import KafkaBackSettings, open_kafka
 from penstock.protocols.kafka.back.brokers import Brokers
 from penstock.protocols.kafka.names import KafkaNames, TopicPartition
-from penstock.protocols.s2.back.back import open_s2
-from penstock.protocols.s2.back.calls import S2Requests
-from penstock.protocols.s2.back.settings import S2BackSettings
-from penstock.protocols.s2.back.sse import S2SseBack, open_s2_sse
-from penstock.protocols.s2.back.unary import records_path
 from penstock.protocols.segment.back import SegmentBackSettings, open_segment
 from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes, Truncate
 from penstock_codecs.compression import Compression
@@ -61,9 +56,14 @@ from penstock_codecs.kafka.transaction_messages import (
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import Record, RecordId, StreamRef
 from penstock_codecs.operations import Append
-from penstock_codecs.s2.formats import BytesFormat
-from penstock_codecs.s2.json_records import decode_append_ack, encode_append_input
 from penstock_codecs.segment import Dialect, join_events
+from penstock_s2.back.back import open_s2
+from penstock_s2.back.calls import S2Requests
+from penstock_s2.back.settings import S2BackSettings
+from penstock_s2.back.sse import S2SseBack, open_s2_sse
+from penstock_s2.back.unary import records_path
+from penstock_s2.codec.formats import BytesFormat
+from penstock_s2.codec.json_records import decode_append_ack, encode_append_input
 from penstock_s3p.back import S3PBackSettings, open_s3p
 from penstock_s3p.names import s3p_names
 

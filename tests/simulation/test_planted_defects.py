@@ -28,7 +28,6 @@ from penstock.protocols.kafka.front import producers
 from penstock.protocols.kafka.sequences import ProducerSequence
 from penstock.protocols.kafka.transactions.records import TxnState
 from penstock.protocols.kafka.transactions.service import TransactionService
-from penstock.protocols.s2.front.sessions import S2SSessions
 from penstock.protocols.segment.front.writers import ClientWriter
 from penstock.store import checkpointer, committer, payload_files, schema, store
 from penstock.store.append_changes import BatchesChange
@@ -39,6 +38,7 @@ from penstock_codecs.kafka.batches import KafkaBatch
 from penstock_codecs.kafka.carrying import RecordsPart
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended, CheckTail
+from penstock_s2.front.sessions import S2SSessions
 from penstock_s3p.front import front as s3p_front
 
 SEEDS = 1000

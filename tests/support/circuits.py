@@ -23,8 +23,6 @@ from penstock.net import upstream
 from penstock.net.http.serving import serve_http
 from penstock.protocols.back_opening import BackContext
 from penstock.protocols.plugin import back_kinds
-from penstock.protocols.s2.config import S2BackTable
-from penstock.protocols.s2.front import S2Front, S2Settings
 from penstock.protocols.segment.config import SegmentBackTable
 from penstock.protocols.segment.front import SegmentFront
 from penstock.routing.target import Target
@@ -32,6 +30,8 @@ from penstock_codecs.model import RecordId, StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream
 from penstock_codecs.segment import Dialect, append_messages, released
 from penstock_codecs.streams import BasinConfig
+from penstock_s2.config import S2BackTable
+from penstock_s2.front import S2Front, S2Settings
 from penstock_s3p.codec import AppendRecords, Command, ErrorReply, ReadRecords, TrimRecords
 from penstock_s3p.config import S3PBackTable
 from penstock_s3p.front import S3PFront

@@ -79,7 +79,7 @@ def file_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
-SHORT = ("tests/analysis/", "tests/codecs/")
+SHORT = ("tests/analysis/", "tests/codecs/", "tests/penstock_s2/codec/", "tests/penstock_s3p/codec/")
 """Rooms whose files take a second or two."""
 
 WAITING = "tests/peers/"

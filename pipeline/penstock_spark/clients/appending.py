@@ -12,8 +12,8 @@ from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolErr
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import Headers, StreamPosition, StreamRef, metered_size
 from penstock_codecs.operations import Append, Appended
-from penstock_codecs.s2.validation import validate_append
-from penstock_codecs.s2s.sessions import AppendClient
+from penstock_s2.codec.s2s.sessions import AppendClient
+from penstock_s2.codec.validation import validate_append
 from penstock_spark.clients.calls import ServerRequests
 from penstock_spark.clients.failing import lost
 from penstock_spark.clients.http import HttpConnection

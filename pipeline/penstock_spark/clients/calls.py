@@ -13,8 +13,8 @@ from penstock_codecs.http.events import ResponseHead
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import StreamRef
 from penstock_codecs.names import validate_basin_name, validate_stream_name
-from penstock_codecs.s2.errors import failure_from_http
-from penstock_codecs.s2.names import encode_path_segment
+from penstock_s2.codec.errors import failure_from_http
+from penstock_s2.codec.names import encode_path_segment
 from penstock_spark.clients.endpoint import BASIN_LABEL, Endpoint
 from penstock_spark.clients.failing import lost
 from penstock_spark.clients.http import HeaderList, HttpConnection

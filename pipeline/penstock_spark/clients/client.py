@@ -11,16 +11,16 @@ from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import Header, RecordBatch, StreamRef, metered_size
 from penstock_codecs.names import validate_basin_name
 from penstock_codecs.operations import Append, Page
-from penstock_codecs.s2.json_config_client import (
+from penstock_codecs.streams import INFINITE, BasinInfo, StreamConfig, StreamInfo
+from penstock_s2.codec.json_config_client import (
     decode_remote_basin_config,
     decode_remote_basin_page,
     decode_remote_stream_page,
     encode_create_stream,
 )
-from penstock_codecs.s2.json_records import decode_tail
-from penstock_codecs.s2.names import encode_path_segment
-from penstock_codecs.s2.protobuf import decode_append_ack, decode_read_batch, encode_append_input
-from penstock_codecs.streams import INFINITE, BasinInfo, StreamConfig, StreamInfo
+from penstock_s2.codec.json_records import decode_tail
+from penstock_s2.codec.names import encode_path_segment
+from penstock_s2.codec.protobuf import decode_append_ack, decode_read_batch, encode_append_input
 from penstock_spark.clients.appending import Appender
 from penstock_spark.clients.calls import JSON, PROTOBUF, Query, ServerRequests, records_path, reference, stream_path
 from penstock_spark.clients.endpoint import Endpoint

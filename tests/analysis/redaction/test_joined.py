@@ -11,8 +11,8 @@ from penstock_analysis.redaction.redactor import Redactor
 from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.codec import Role
 from penstock_codecs.http import Body, HttpCodec, Received, RequestHead, connection
-from penstock_codecs.s2s.frames import encode_frame
 from penstock_proto import s2_pb2
+from penstock_s2.codec.s2s.frames import encode_frame
 
 SECRET = "hush-hush-4711"
 RULES = RedactionRules(patterns=(rb"hush-[a-z]+-[0-9]+",))

@@ -11,12 +11,12 @@ from fuzz.laws import chosen
 from penstock_codecs.access_tokens import AccessTokenInfo, decode_info, encode_info
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.http_failures import failure_to_http
-from penstock_codecs.s2 import json_access_tokens, json_config, json_config_client, metrics
-from penstock_codecs.s2.errors import failure_from_http
-from penstock_codecs.s2.locations import decode_location
-from penstock_codecs.s2.names import decode_path_segment
-from penstock_codecs.s2.routes import match_route
 from penstock_codecs.streams import BasinConfig, BasinConfigPatch, StreamConfig, StreamConfigPatch, StreamInfo
+from penstock_s2.codec import json_access_tokens, json_config, json_config_client, metrics
+from penstock_s2.codec.errors import failure_from_http
+from penstock_s2.codec.locations import decode_location
+from penstock_s2.codec.names import decode_path_segment
+from penstock_s2.codec.routes import match_route
 
 NOW: Final = 1_800_000_000
 """The time of metrics requests, in seconds."""

@@ -13,10 +13,10 @@ from google.protobuf.message import DecodeError
 from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.model import Columns, Header, RecordBatch, StreamPosition, StreamRef, metered_size
 from penstock_codecs.operations import Append, Appended
-from penstock_codecs.s2 import json_records, protobuf
-from penstock_codecs.s2.formats import BytesFormat
-from penstock_codecs.s2.record_count import count_records
-from penstock_codecs.s2.validation import validate_append
+from penstock_s2.codec import json_records, protobuf
+from penstock_s2.codec.formats import BytesFormat
+from penstock_s2.codec.record_count import count_records
+from penstock_s2.codec.validation import validate_append
 
 STREAM: Final = StreamRef("fuzzed-basin", "fuzzed")
 RAW, BASE64 = BytesFormat

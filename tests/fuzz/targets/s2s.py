@@ -13,12 +13,12 @@ from penstock_codecs.failures import Failure
 from penstock_codecs.http_failures import failure_to_http
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import Append, Appended
-from penstock_codecs.s2.errors import failure_from_http
-from penstock_codecs.s2.protobuf import decode_append_ack, encode_append_ack
-from penstock_codecs.s2s import PLUGIN, AppendClient, AppendServer, ReadClient, ReadServer
-from penstock_codecs.s2s.frames import FrameError, FrameReader, Terminal, encode_frame
-from penstock_codecs.s2s.limits import S2S_MAX_FRAME_LENGTH
-from penstock_codecs.s2s.whole_frames import WholeFrames
+from penstock_s2.codec.errors import failure_from_http
+from penstock_s2.codec.protobuf import decode_append_ack, encode_append_ack
+from penstock_s2.codec.s2s import PLUGIN, AppendClient, AppendServer, ReadClient, ReadServer
+from penstock_s2.codec.s2s.frames import FrameError, FrameReader, Terminal, encode_frame
+from penstock_s2.codec.s2s.limits import S2S_MAX_FRAME_LENGTH
+from penstock_s2.codec.s2s.whole_frames import WholeFrames
 
 STREAM: Final = StreamRef("fuzzed-basin", "fuzzed")
 ENDS: Final = tuple((role, dialect) for role in Role for dialect in PLUGIN.dialects)

@@ -9,8 +9,8 @@ from fuzz.laws import chosen, keeps_the_laws, pull
 
 from penstock_codecs.codec import Role
 from penstock_codecs.model import RecordBatch
-from penstock_codecs.s2.formats import BytesFormat
-from penstock_codecs.sse import DIALECTS, PLUGIN, BatchEvent, Done, EventStreamClient, EventStreamServer, Ping
+from penstock_s2.codec.formats import BytesFormat
+from penstock_s2.codec.sse import DIALECTS, PLUGIN, BatchEvent, Done, EventStreamClient, EventStreamServer, Ping
 
 LIMIT: Final = 700
 """Most bytes of an event: more than those of the samples."""

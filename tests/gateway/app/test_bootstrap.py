@@ -41,9 +41,6 @@ from penstock.protocols.controller.controller import Advertised, SegmentsMode
 from penstock.protocols.controller.opening import controller_http_settings, controller_settings
 from penstock.protocols.durable.back_opening import durable_upstream_settings
 from penstock.protocols.durable.config import DurableBackTable, DurableListener
-from penstock.protocols.s2.config import S2Listener, S2ListenerLimits
-from penstock.protocols.s2.front import S2Settings
-from penstock.protocols.s2.opening import http_settings, s2_settings
 from penstock.protocols.segment.config import SegmentListener, SegmentListenerLimits, SegmentLoss
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
 from penstock.protocols.segment.names import SegmentNames
@@ -59,6 +56,9 @@ from penstock_codecs.segment import Dialect, SegmentClient
 from penstock_codecs.segment.limits import SegmentLimits
 from penstock_codecs.segment.released import Hello
 from penstock_codecs.streams import INFINITE, Retention, StreamConfig, TimestampingMode
+from penstock_s2.config import S2Listener, S2ListenerLimits
+from penstock_s2.front import S2Settings
+from penstock_s2.opening import http_settings, s2_settings
 from penstock_s3p.codec import Create, Ok
 from penstock_s3p.codec.limits import S3PLimits
 from penstock_s3p.config import S3PListener, S3PListenerLimits, S3PLoss

@@ -20,9 +20,6 @@ from penstock.core.identity import Identities
 from penstock.net.http.client.settings import HttpVersion
 from penstock.net.upstream import CredentialsMode, UpstreamSettings
 from penstock.protocols.back_opening import numbering_settings
-from penstock.protocols.s2.back.settings import BasinStyle, S2BackSettings
-from penstock.protocols.s2.back_opening import credentials, s2_back_settings
-from penstock.protocols.s2.config import S2BackTable, S2SseBackTable
 from penstock.protocols.segment.back import SegmentBackSettings
 from penstock.protocols.segment.back_opening import segment_back_settings
 from penstock.protocols.segment.config import SegmentBackLoss, SegmentBackTable, SegmentListener, SegmentLoss
@@ -32,6 +29,9 @@ from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.compression import Compression
 from penstock_codecs.segment import Dialect
+from penstock_s2.back.settings import BasinStyle, S2BackSettings
+from penstock_s2.back_opening import credentials, s2_back_settings
+from penstock_s2.config import S2BackTable, S2SseBackTable
 from penstock_s3p.back import S3PBackSettings
 from penstock_s3p.back_opening import s3p_back_settings
 from penstock_s3p.codec.limits import S3PLimits

@@ -27,7 +27,7 @@ from penstock.net.listeners import ListenerServer
 from penstock.net.upstream import Watch
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tapped import TappedStream
-from penstock.protocols.s2.config import S2Listener
+from penstock_s2.config import S2Listener
 
 Serve = Callable[[trio.abc.Stream], Awaitable[None]]
 

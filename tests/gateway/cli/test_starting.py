@@ -90,12 +90,15 @@ STORE = {"penstock.store.store", "sqlite3"}
 OTHERS = {"durable": "durable", "kafka": "kafka", "s2": "s2", "s3p": "s3p", "segment": "segment", "pravega": "segment"}
 
 
+MOVED = {"s2", "s3p"}
+
+
 def gateway_package(protocol: str) -> str:
-    return "penstock_s3p" if protocol == "s3p" else f"penstock.protocols.{protocol}"
+    return f"penstock_{protocol}" if protocol in MOVED else f"penstock.protocols.{protocol}"
 
 
 def codec_package(protocol: str) -> str:
-    return "penstock_s3p.codec" if protocol == "s3p" else f"penstock_codecs.{protocol}"
+    return f"penstock_{protocol}.codec" if protocol in MOVED else f"penstock_codecs.{protocol}"
 
 
 @pytest.mark.parametrize("scheme", OTHERS)

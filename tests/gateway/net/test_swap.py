@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.net.listeners import take_over
-from penstock.protocols.s2.front.settings import S2Settings
+from penstock_s2.front.settings import S2Settings
 from penstock_s3p.front.settings import S3PSettings
 
 

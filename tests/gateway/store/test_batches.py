@@ -30,7 +30,7 @@ from penstock_codecs.model import (
 )
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
 from penstock_codecs.record_encoding import RECORDS, encode_records
-from penstock_codecs.s2.protobuf import read_batch_pieces
+from penstock_s2.codec.protobuf import read_batch_pieces
 
 NEAR = st.integers(0, 6)
 

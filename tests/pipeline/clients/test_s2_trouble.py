@@ -18,9 +18,9 @@ from support.process import BASIN, GatewayProcess
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import Columns, RecordBatch, StreamPosition
 from penstock_codecs.operations import Appended
-from penstock_codecs.s2.protobuf import encode_append_ack
-from penstock_codecs.s2s import ReadServer
-from penstock_codecs.s2s.frames import encode_frame
+from penstock_s2.codec.protobuf import encode_append_ack
+from penstock_s2.codec.s2s import ReadServer
+from penstock_s2.codec.s2s.frames import encode_frame
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.http import boundaries
 
-from penstock_codecs.s2s.frames import FrameError
-from penstock_codecs.s2s.whole_frames import WholeFrames
+from penstock_s2.codec.s2s.frames import FrameError
+from penstock_s2.codec.s2s.whole_frames import WholeFrames
 
 __all__ = ["Boundaries"]
 

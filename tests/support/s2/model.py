@@ -17,9 +17,6 @@ from support.upstreams import Far, far_server
 from penstock.core.back import AppendSession, Back, Following, ReadSession
 from penstock.net.http.exchange import Exchange, Request
 from penstock.net.http.serving import serve_http
-from penstock.protocols.s2.back.back import S2Back, open_s2
-from penstock.protocols.s2.back.settings import S2BackSettings
-from penstock.protocols.s2.front import S2Front, S2Settings
 from penstock.store.heads import StreamHead
 from penstock.store.sequencer import sequence, validate
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
@@ -37,6 +34,9 @@ from penstock_codecs.operations import (
     Read,
 )
 from penstock_codecs.streams import StreamConfig
+from penstock_s2.back.back import S2Back, open_s2
+from penstock_s2.back.settings import S2BackSettings
+from penstock_s2.front import S2Front, S2Settings
 
 __all__ = ["ModelBack", "ModelServer", "Wire", "model_server"]
 

@@ -16,7 +16,6 @@ from support.s2.model import ModelBack
 
 from penstock.net.http.exchange import Exchange, Request
 from penstock.net.http.serving import serve_http
-from penstock.protocols.s2.front import S2Front, S2Settings
 from penstock_analysis.capture import Sender
 from penstock_codecs.codec import Pull
 from penstock_codecs.compression import Compression
@@ -24,10 +23,11 @@ from penstock_codecs.failures import Failure
 from penstock_codecs.http import Body, Data, End, Reset
 from penstock_codecs.model import Header, Headers, RecordBatch, StreamRef, metered_size
 from penstock_codecs.operations import Append, Appended
-from penstock_codecs.s2 import json_records, protobuf
-from penstock_codecs.s2.formats import BytesFormat
-from penstock_codecs.s2s.sessions import AppendClient, ReadClient
-from penstock_codecs.sse import DIALECTS, BatchEvent, EventStreamClient, Ping
+from penstock_s2.codec import json_records, protobuf
+from penstock_s2.codec.formats import BytesFormat
+from penstock_s2.codec.s2s.sessions import AppendClient, ReadClient
+from penstock_s2.codec.sse import DIALECTS, BatchEvent, EventStreamClient, Ping
+from penstock_s2.front import S2Front, S2Settings
 
 __all__ = ["STREAM", "Talk", "by_side", "talk", "whole_talk"]
 

@@ -18,13 +18,13 @@ from penstock.core.back import Back
 from penstock.core.identity import CLIENT, Client
 from penstock.net.http.exchange import Exchange
 from penstock.net.upstream import Credentials, CredentialsMode
-from penstock.protocols.s2.back.back import open_s2
-from penstock.protocols.s2.back.settings import S2BackSettings
-from penstock.protocols.s2.back.sse import open_s2_sse
 from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import Operation
+from penstock_s2.back.back import open_s2
+from penstock_s2.back.settings import S2BackSettings
+from penstock_s2.back.sse import open_s2_sse
 
 SWAP = Credentials(back="far", mode=CredentialsMode.SWAP, by_identity={"a": "token-a", "b": "token-b"})
 

@@ -12,12 +12,12 @@ from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.protocols.back_opening import BackContext
 from penstock.protocols.durable.config import DurableBackLoss, DurableBackTable
 from penstock.protocols.plugin import back_kinds
-from penstock.protocols.s2.config import S2BackTable, S2SseBackTable
-from penstock.protocols.s2.report import S2Side
 from penstock.protocols.segment.config import SegmentBackLoss, SegmentBackTable
 from penstock.protocols.segment.report import SegmentSide
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.loss.plan import EMBEDDED_SIDE, BackSide, Fate, FrontSide, plan_losses
+from penstock_s2.config import S2BackTable, S2SseBackTable
+from penstock_s2.report import S2Side
 from penstock_s3p.config import S3PBackLimits, S3PBackLoss, S3PBackTable
 from penstock_s3p.report import S3PSide
 

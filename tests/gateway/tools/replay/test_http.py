@@ -19,7 +19,6 @@ from penstock.net.http.exchange import Exchange, Handler, Request
 from penstock.net.http.serving import HttpSettings, serve_http
 from penstock.observe.taps.connections import Connections
 from penstock.protocols.plugin import listener_kinds
-from penstock.protocols.s2.front import S2Front, S2Settings
 from penstock.tools.replay.live import Rewritten
 from penstock.tools.replay.replaying import PlayedParts, Replay, ReplaySettings
 from penstock.tools.replay.report import ReplaySummary
@@ -27,6 +26,7 @@ from penstock.tools.target.back import TargetOptions
 from penstock.tools.target.url import parse_target
 from penstock_analysis.capture import CaptureEvent, Sender
 from penstock_codecs.http import PREFACE, RequestHead
+from penstock_s2.front import S2Front, S2Settings
 
 Clock = trio.testing.MockClock
 FAST = ReplaySettings(speed=math.inf)
