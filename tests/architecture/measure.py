@@ -35,6 +35,7 @@ PACKAGES: Final = {
     "penstock_analysis": "analysis",
     "penstock_codecs": "codecs",
     "penstock_proto": "proto",
+    "penstock_durable": "codecs",
     "penstock_s2": "codecs",
     "penstock_s3p": "codecs",
 }

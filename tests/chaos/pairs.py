@@ -37,10 +37,10 @@ from penstock.net.upstream import Watch, unwatched
 from penstock.routing.router import Router
 from penstock.store import store
 from penstock.store.schema import connect_writer
-from penstock_codecs.durable import RECORDS_TYPE, RecordContent
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Record, StreamRef
 from penstock_codecs.operations import Capability, CreateBasin, CreateStream
+from penstock_durable.codec import RECORDS_TYPE, RecordContent
 
 __all__ = ["PAIRS", "Pair", "Run", "run", "run_real"]
 

@@ -20,7 +20,7 @@ from support.s2.client import S2Client
 from support.s2.sdk import connector
 from support.s3p.client import S3PClient, S3PError
 
-from penstock_codecs.durable import RECORDS_TYPE
+from penstock_durable.codec import RECORDS_TYPE
 from penstock_proto import s2_pb2
 
 pytestmark = pytest.mark.peer

@@ -23,6 +23,7 @@ from penstock import DISTRIBUTION
 SOURCES: Final = (
     "proto/penstock_proto",
     "codecs/penstock_codecs",
+    "codecs/penstock_durable",
     "codecs/penstock_s2",
     "codecs/penstock_s3p",
     "analysis/penstock_analysis",

@@ -28,6 +28,7 @@ from support.shipping import ROOT, install_packages, pip, serving
 PACKAGES: Final = (
     "proto/penstock_proto",
     "codecs/penstock_codecs",
+    "codecs/penstock_durable",
     "codecs/penstock_s2",
     "codecs/penstock_s3p",
     "analysis/penstock_analysis",

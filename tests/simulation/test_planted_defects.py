@@ -23,7 +23,6 @@ from simulation.simulation import NO_FAULTS, Simulation
 from penstock.core.back import AppendSession, AppendSessionWrapper, Back, BackWrapper
 from penstock.core.errors import CannotStart
 from penstock.net.http.following import FollowingSession
-from penstock.protocols.durable.front.appends import Appends
 from penstock.protocols.kafka.front import producers
 from penstock.protocols.kafka.sequences import ProducerSequence
 from penstock.protocols.kafka.transactions.records import TxnState
@@ -38,6 +37,7 @@ from penstock_codecs.kafka.batches import KafkaBatch
 from penstock_codecs.kafka.carrying import RecordsPart
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended, CheckTail
+from penstock_durable.front.appends import Appends
 from penstock_s2.front.sessions import S2SSessions
 from penstock_s3p.front import front as s3p_front
 

@@ -11,7 +11,9 @@ from urllib.parse import parse_qsl
 
 from fuzz.laws import keeps_the_laws, pull
 
-from penstock_codecs.durable import (
+from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
+from penstock_codecs.model import Header, Headers
+from penstock_durable.codec import (
     AppendRequest,
     Control,
     DataEvent,
@@ -29,8 +31,6 @@ from penstock_codecs.durable import (
     position_answer,
     read_request,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.model import Header, Headers
 
 CONTENTS: Final[tuple[StreamContent, ...]] = (RecordContent(), MessageContent())
 PIECES: Final = (1, 3, 7, 1 << 20)

@@ -39,8 +39,6 @@ from penstock.net.http.serving import HttpSettings
 from penstock.protocols.controller.config import ControllerListener, ControllerListenerLimits
 from penstock.protocols.controller.controller import Advertised, SegmentsMode
 from penstock.protocols.controller.opening import controller_http_settings, controller_settings
-from penstock.protocols.durable.back_opening import durable_upstream_settings
-from penstock.protocols.durable.config import DurableBackTable, DurableListener
 from penstock.protocols.segment.config import SegmentListener, SegmentListenerLimits, SegmentLoss
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
 from penstock.protocols.segment.names import SegmentNames
@@ -56,6 +54,8 @@ from penstock_codecs.segment import Dialect, SegmentClient
 from penstock_codecs.segment.limits import SegmentLimits
 from penstock_codecs.segment.released import Hello
 from penstock_codecs.streams import INFINITE, Retention, StreamConfig, TimestampingMode
+from penstock_durable.back_opening import durable_upstream_settings
+from penstock_durable.config import DurableBackTable, DurableListener
 from penstock_s2.config import S2Listener, S2ListenerLimits
 from penstock_s2.front import S2Settings
 from penstock_s2.opening import http_settings, s2_settings

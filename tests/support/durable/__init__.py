@@ -13,11 +13,11 @@ from support.store import BASIN, Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back
-from penstock.protocols.durable.front import DurableFront, DurableSettings
-from penstock.protocols.durable.names import DurableNames
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateBasin
+from penstock_durable.front import DurableFront, DurableSettings
+from penstock_durable.names import DurableNames
 
 TEXT = ("content-type", "text/plain")
 JSON = ("content-type", "application/json")
