@@ -21,7 +21,7 @@ from small import SmallBench
 from support.pravega.java import fetch_libraries
 from support.real_peers import KAFKA_VERSION, kafka_library
 
-from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataResponse
+from penstock_kafka.codec.cluster_messages import MetadataRequest, MetadataResponse
 
 __all__ = ["BROKER", "FETCH", "MEMBERS", "PARTITIONS", "PENSTOCK", "PERFORMANCE", "PRODUCE", "BrokerBench"]
 

@@ -18,9 +18,9 @@ from lanes import LANES, Lane, Refused
 from scripts import Script
 from support.kafka.plain import KafkaSocket
 
-from penstock_codecs.kafka import API_OF, KafkaClient, KafkaMessage, KafkaRequest
-from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, read_batches
-from penstock_codecs.kafka.group_messages import (
+from penstock_kafka.codec import API_OF, KafkaClient, KafkaMessage, KafkaRequest
+from penstock_kafka.codec.batches import KafkaBatch, encode_batch, read_batches
+from penstock_kafka.codec.group_messages import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     GroupProtocol,
@@ -32,7 +32,7 @@ from penstock_codecs.kafka.group_messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from penstock_codecs.kafka.record_messages import (
+from penstock_kafka.codec.record_messages import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -46,7 +46,7 @@ from penstock_codecs.kafka.record_messages import (
     ProduceRequest,
     ProduceTopic,
 )
-from penstock_codecs.kafka.topic_messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock_kafka.codec.topic_messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 __all__ = ["KAFKA", "Member", "connected", "create_topics", "end_of", "kafka_script"]
 

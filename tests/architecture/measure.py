@@ -36,6 +36,7 @@ PACKAGES: Final = {
     "penstock_codecs": "codecs",
     "penstock_proto": "proto",
     "penstock_durable": "codecs",
+    "penstock_kafka": "codecs",
     "penstock_s2": "codecs",
     "penstock_s3p": "codecs",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.bridges.load import Load, Lost, Stopping, serving_broker
 
-from penstock_codecs.kafka.cluster_messages import MetadataBroker, MetadataResponse
+from penstock_kafka.codec.cluster_messages import MetadataBroker, MetadataResponse
 
 
 def test_the_failure_of_one_load_is_told_to_a_test_that_waits_for_another() -> None:

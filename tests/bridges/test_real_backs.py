@@ -15,8 +15,8 @@ from support.s2.client import S2Client
 from support.s3p.client import S3PClient
 from support.segment.client import ReleasedSocket
 
-from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataResponse
-from penstock_codecs.kafka.topic_messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock_kafka.codec.cluster_messages import MetadataRequest, MetadataResponse
+from penstock_kafka.codec.topic_messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 TESTS = Path(__file__).parents[1]
 

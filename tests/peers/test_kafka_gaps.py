@@ -17,7 +17,7 @@ from support.pravega.java import QUICK_START, fetch_libraries
 from support.process import GatewayProcess, running_gateway
 from support.real_backs import KafkaBroker
 
-from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock_kafka.codec.cluster_messages import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 

@@ -24,13 +24,13 @@ from support.s2.client import S2Client
 from support.s3p.client import S3PClient
 
 from penstock.backends.logged_tables.leases import PATIENCE
-from penstock_codecs.kafka.config_messages import (
+from penstock_kafka.codec.config_messages import (
     AlteredConfig,
     AlteredResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from penstock_codecs.kafka.topic_messages import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from penstock_kafka.codec.topic_messages import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
 pytestmark = pytest.mark.peer
 LOOPBACK = "127.0.0.1"

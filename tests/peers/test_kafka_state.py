@@ -18,22 +18,10 @@ from penstock.backends.logged_tables import LoggedTables, open_logged_tables
 from penstock.core.back import Back
 from penstock.core.scopes import FULL_SCOPE
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock.protocols.kafka.back import KafkaBackSettings
-from penstock.protocols.kafka.back.brokers import Brokers
-from penstock.protocols.kafka.back.state_topic import MAX_STATE_BATCH_BYTES, StateTopic
-from penstock.protocols.kafka.names import KafkaNames
 from penstock.routing.access.authority import Authority
 from penstock.routing.access.token_table import TableOfTokens
 from penstock_codecs.access_tokens import AccessTokenInfo
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.kafka.batches import read_batches
-from penstock_codecs.kafka.record_messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from penstock_codecs.kafka.topic_messages import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail
@@ -47,6 +35,18 @@ from penstock_codecs.table_operations import (
     UpdateTable,
     VersionedKey,
 )
+from penstock_kafka.back import KafkaBackSettings
+from penstock_kafka.back.brokers import Brokers
+from penstock_kafka.back.state_topic import MAX_STATE_BATCH_BYTES, StateTopic
+from penstock_kafka.codec.batches import read_batches
+from penstock_kafka.codec.record_messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from penstock_kafka.codec.topic_messages import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from penstock_kafka.names import KafkaNames
 
 pytestmark = pytest.mark.peer
 TABLE = "#numbers"

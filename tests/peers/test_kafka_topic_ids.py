@@ -16,7 +16,7 @@ from support.pravega.relay import Relay
 from support.process import CONFIG, running_gateway
 
 from penstock_codecs.codec import NEED_DATA
-from penstock_codecs.kafka import KafkaRequest, KafkaServer
+from penstock_kafka.codec import KafkaRequest, KafkaServer
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ SOURCES: Final = (
     "proto/penstock_proto",
     "codecs/penstock_codecs",
     "codecs/penstock_durable",
+    "codecs/penstock_kafka",
     "codecs/penstock_s2",
     "codecs/penstock_s3p",
     "analysis/penstock_analysis",

@@ -24,30 +24,10 @@ from penstock.core.marks import Mark
 from penstock.core.native import Native
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock.protocols.kafka.back import KafkaBackSettings, open_kafka
-from penstock.protocols.kafka.back.brokers import Brokers
-from penstock.protocols.kafka.names import KafkaNames, TopicPartition
 from penstock.protocols.segment.back import SegmentBackSettings, open_segment
 from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes, Truncate
 from penstock_codecs.compression import Compression
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.kafka import KafkaError
-from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
-from penstock_codecs.kafka.record_messages import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
-    ProduceTopic,
-)
-from penstock_codecs.kafka.transaction_messages import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-    TxnTopic,
-)
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import Record, RecordId, StreamRef
 from penstock_codecs.operations import Append
@@ -57,6 +37,26 @@ from penstock_durable.back.offsets import OffsetTable
 from penstock_durable.back.requests import DurableRequests
 from penstock_durable.codec import AppendRequest, spell_offset
 from penstock_durable.names import DurableNames
+from penstock_kafka.back import KafkaBackSettings, open_kafka
+from penstock_kafka.back.brokers import Brokers
+from penstock_kafka.codec import KafkaError
+from penstock_kafka.codec.batches import KafkaBatch, encode_batch
+from penstock_kafka.codec.record_messages import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopic,
+)
+from penstock_kafka.codec.transaction_messages import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnTopic,
+)
+from penstock_kafka.names import KafkaNames, TopicPartition
 from penstock_s2.back.back import open_s2
 from penstock_s2.back.calls import S2Requests
 from penstock_s2.back.settings import S2BackSettings

@@ -23,21 +23,21 @@ from simulation.simulation import NO_FAULTS, Simulation
 from penstock.core.back import AppendSession, AppendSessionWrapper, Back, BackWrapper
 from penstock.core.errors import CannotStart
 from penstock.net.http.following import FollowingSession
-from penstock.protocols.kafka.front import producers
-from penstock.protocols.kafka.sequences import ProducerSequence
-from penstock.protocols.kafka.transactions.records import TxnState
-from penstock.protocols.kafka.transactions.service import TransactionService
 from penstock.protocols.segment.front.writers import ClientWriter
 from penstock.store import checkpointer, committer, payload_files, schema, store
 from penstock.store.append_changes import BatchesChange
 from penstock.store.schema import FILE_NAME
 from penstock_codecs.byte_operations import AppendBytes, WriterPosition
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.kafka.batches import KafkaBatch
-from penstock_codecs.kafka.carrying import RecordsPart
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended, CheckTail
 from penstock_durable.front.appends import Appends
+from penstock_kafka.codec.batches import KafkaBatch
+from penstock_kafka.codec.carrying import RecordsPart
+from penstock_kafka.front import producers
+from penstock_kafka.sequences import ProducerSequence
+from penstock_kafka.transactions.records import TxnState
+from penstock_kafka.transactions.service import TransactionService
 from penstock_s2.front.sessions import S2SSessions
 from penstock_s3p.front import front as s3p_front
 

@@ -30,7 +30,7 @@ from support.ports import free_ports
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.s2.client import S2Client
 
-from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataResponse
+from penstock_kafka.codec.cluster_messages import MetadataRequest, MetadataResponse
 from penstock_proto import pravega_controller_pb2 as controller
 
 __all__ = [

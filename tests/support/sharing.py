@@ -79,7 +79,11 @@ def file_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
-SHORT = ("tests/analysis/", "tests/codecs/", *(f"tests/penstock_{name}/codec/" for name in ("durable", "s2", "s3p")))
+SHORT = (
+    "tests/analysis/",
+    "tests/codecs/",
+    *(f"tests/penstock_{name}/codec/" for name in ("durable", "kafka", "s2", "s3p")),
+)
 """Rooms whose files take a second or two."""
 
 WAITING = "tests/peers/"

@@ -10,26 +10,26 @@ from typing import Any, TypeVar
 from conformance.planted.faults import Faults
 from support.rewriting_relay import Fault, kafka_frames
 
-from penstock_codecs.kafka import KafkaMessage, KafkaRequest
-from penstock_codecs.kafka.batches import NO_PRODUCER, KafkaBatch, encode_batch, read_batches
-from penstock_codecs.kafka.cluster_messages import ApiVersionsRequest, MetadataRequest
-from penstock_codecs.kafka.conversation import encode_request, encode_response, read_request, read_response
-from penstock_codecs.kafka.group_messages import (
+from penstock_kafka.codec import KafkaMessage, KafkaRequest
+from penstock_kafka.codec.batches import NO_PRODUCER, KafkaBatch, encode_batch, read_batches
+from penstock_kafka.codec.cluster_messages import ApiVersionsRequest, MetadataRequest
+from penstock_kafka.codec.conversation import encode_request, encode_response, read_request, read_response
+from penstock_kafka.codec.group_messages import (
     DeleteGroupsRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     OffsetCommitRequest,
     SyncGroupRequest,
 )
-from penstock_codecs.kafka.record_messages import (
+from penstock_kafka.codec.record_messages import (
     DeleteRecordsRequest,
     FetchRequest,
     InitProducerIdRequest,
     ListOffsetsRequest,
     ProduceRequest,
 )
-from penstock_codecs.kafka.topic_messages import CreateTopicsRequest, DeleteTopicsRequest
-from penstock_codecs.kafka.wire import KafkaFault
+from penstock_kafka.codec.topic_messages import CreateTopicsRequest, DeleteTopicsRequest
+from penstock_kafka.codec.wire import KafkaFault
 
 __all__ = ["KAFKA"]
 

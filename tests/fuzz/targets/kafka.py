@@ -11,22 +11,22 @@ from typing import Final
 import google_crc32c
 from fuzz.laws import chosen, keeps_the_laws, pull
 
-from penstock.protocols.kafka.groups.messages import GroupRecord, MemberRecord
-from penstock.protocols.kafka.groups.subscriptions import subscribed_topics
 from penstock_codecs.codec import UNFINISHED, Role
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.kafka import PLUGIN, KafkaClient, KafkaRequest, KafkaServer
-from penstock_codecs.kafka.apis import APIS
-from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, read_batches
-from penstock_codecs.kafka.carrying import ENCODING, parts_of
-from penstock_codecs.kafka.client_records import read_fetched
-from penstock_codecs.kafka.cluster_messages import ApiVersionsRequest
-from penstock_codecs.kafka.compression import KafkaCompression
-from penstock_codecs.kafka.conversation import encode_request, encode_response, read_request, read_response
-from penstock_codecs.kafka.kept import keep
-from penstock_codecs.kafka.sasl import ScramClient, ScramServer, plain_credentials, plain_message
-from penstock_codecs.kafka.wire import KafkaFault
 from penstock_codecs.model import event_time_of
+from penstock_kafka.codec import PLUGIN, KafkaClient, KafkaRequest, KafkaServer
+from penstock_kafka.codec.apis import APIS
+from penstock_kafka.codec.batches import KafkaBatch, encode_batch, read_batches
+from penstock_kafka.codec.carrying import ENCODING, parts_of
+from penstock_kafka.codec.client_records import read_fetched
+from penstock_kafka.codec.cluster_messages import ApiVersionsRequest
+from penstock_kafka.codec.compression import KafkaCompression
+from penstock_kafka.codec.conversation import encode_request, encode_response, read_request, read_response
+from penstock_kafka.codec.kept import keep
+from penstock_kafka.codec.sasl import ScramClient, ScramServer, plain_credentials, plain_message
+from penstock_kafka.codec.wire import KafkaFault
+from penstock_kafka.groups.messages import GroupRecord, MemberRecord
+from penstock_kafka.groups.subscriptions import subscribed_topics
 
 MOST_FRAME: Final = 2000
 MOST_ITEMS: Final = 50

@@ -90,7 +90,7 @@ STORE = {"penstock.store.store", "sqlite3"}
 OTHERS = {"durable": "durable", "kafka": "kafka", "s2": "s2", "s3p": "s3p", "segment": "segment", "pravega": "segment"}
 
 
-MOVED = {"durable", "s2", "s3p"}
+MOVED = {"durable", "kafka", "s2", "s3p"}
 
 
 def gateway_package(protocol: str) -> str:

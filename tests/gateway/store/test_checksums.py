@@ -17,7 +17,6 @@ from support.store.payload_files import opened
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings
 from penstock.cli import main
 from penstock.observe.metrics.families import STORE_DAMAGED_READS
-from penstock.protocols.kafka.sequences import append_plain
 from penstock.store.payload_files import path_of
 from penstock.store.schema import FILE_NAME
 from penstock_codecs.byte_events import join_events
@@ -26,14 +25,15 @@ from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.grpc.status import Code
 from penstock_codecs.grpc.status import error_of as grpc_error
 from penstock_codecs.http_failures import failure_to_http
-from penstock_codecs.kafka.batches import encode_batch, read_batches
-from penstock_codecs.kafka.carrying import parts_of
-from penstock_codecs.kafka.errors import KafkaError
-from penstock_codecs.kafka.errors import error_of as kafka_error
-from penstock_codecs.kafka.kept import KAFKA_BATCHES
 from penstock_codecs.limits import KIB
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import Append, FromSeqNum, FromTimestamp, Locate, Read, Trim
+from penstock_kafka.codec.batches import encode_batch, read_batches
+from penstock_kafka.codec.carrying import parts_of
+from penstock_kafka.codec.errors import KafkaError
+from penstock_kafka.codec.errors import error_of as kafka_error
+from penstock_kafka.codec.kept import KAFKA_BATCHES
+from penstock_kafka.sequences import append_plain
 from penstock_s3p.codec.errors import error_reply
 
 TARGET = StreamRef(STREAM.basin, "target")

@@ -21,14 +21,10 @@ from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings
 from penstock.cli import main
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
-from penstock.protocols.kafka.sequences import append_plain
 from penstock.store import sequencer
 from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import Merge, ReadBytes
 from penstock_codecs.failures import FailureCode
-from penstock_codecs.kafka.batches import encode_batch, read_batches
-from penstock_codecs.kafka.carrying import parts_of
-from penstock_codecs.kafka.kept import KAFKA_BATCHES
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import BatchPart, Header, RecordBatch, RecordId, StreamRef
 from penstock_codecs.operations import (
@@ -43,6 +39,10 @@ from penstock_codecs.operations import (
     Read,
 )
 from penstock_codecs.streams import BasinConfig, Cipher
+from penstock_kafka.codec.batches import encode_batch, read_batches
+from penstock_kafka.codec.carrying import parts_of
+from penstock_kafka.codec.kept import KAFKA_BATCHES
+from penstock_kafka.sequences import append_plain
 
 TARGET = StreamRef(STREAM.basin, "target")
 COUNT = 12_345

@@ -41,7 +41,6 @@ from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embe
 from penstock.core.encryption import EncryptionKey
 from penstock.core.errors import CannotStart
 from penstock.core.identity import CLIENT
-from penstock.protocols.kafka.sequences import append_plain
 from penstock.store import append_changes, payload_files
 from penstock.store.payload_files import (
     MOST_OPEN,
@@ -54,9 +53,6 @@ from penstock.store.payload_files import (
 )
 from penstock.store.schema import _MIGRATIONS, APPLICATION_ID, FILE_NAME
 from penstock_codecs.byte_operations import Merge, ReadBytes, Seal
-from penstock_codecs.kafka.batches import encode_batch, read_batches
-from penstock_codecs.kafka.carrying import parts_of
-from penstock_codecs.kafka.kept import KAFKA_BATCHES
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import (
@@ -74,6 +70,10 @@ from penstock_codecs.operations import (
     Trim,
 )
 from penstock_codecs.streams import BasinConfig, Cipher
+from penstock_kafka.codec.batches import encode_batch, read_batches
+from penstock_kafka.codec.carrying import parts_of
+from penstock_kafka.codec.kept import KAFKA_BATCHES
+from penstock_kafka.sequences import append_plain
 
 OTHER, SOURCE, KEPT = (StreamRef(BASIN, name) for name in ("other", "source", "kept"))
 SECRET = StreamRef("basin-secret", "stream")

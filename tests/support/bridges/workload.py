@@ -27,8 +27,8 @@ from support.process import GatewayProcess
 from support.s2.client import eventually
 
 from penstock_codecs.envelope import is_marked
-from penstock_codecs.kafka.carrying import KEY, NULL
 from penstock_codecs.model import EVENT_TIME
+from penstock_kafka.codec.carrying import KEY, NULL
 
 __all__ = ["ASPECTS", "CARRIED", "Plan", "Shape", "Workload", "plans"]
 
@@ -86,7 +86,7 @@ def plans(*, larger: bool = False) -> st.SearchStrategy[Plan]:
     """Plans of random sizes, contents and headers."""
     small = st.sampled_from([1, 2, 7, 100, 1000, 4096]) | st.integers(1, 5000)
     sizes = small | (st.integers(0, 300_000) if larger else st.sampled_from([0, 65_528, 65_536]))
-    # Headers of the gateway's own have tests of their own, tests/codecs/kafka.
+    # Headers of the gateway's own have tests of their own, tests/penstock_kafka/codec.
     names = st.binary(min_size=1, max_size=20).filter(lambda name: name not in (KEY, NULL, EVENT_TIME))
     pairs = st.tuples(names, st.binary(max_size=20))
     headers = st.just(()) | st.lists(pairs, max_size=3).map(tuple)

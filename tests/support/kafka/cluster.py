@@ -11,7 +11,7 @@ from support.kafka.plain import KafkaSocket
 from support.ports import free_ports
 from support.real_backs import Address, KafkaBroker
 
-from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock_kafka.codec.cluster_messages import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 __all__ = ["KafkaCluster"]
 

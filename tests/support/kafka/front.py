@@ -14,12 +14,12 @@ from support.kafka.plain import BY_NAME
 
 from penstock.backends.logged_tables import Lease
 from penstock.core.back import Back
-from penstock.protocols.kafka.front import KafkaFront, KafkaSettings
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.kafka import API_OF, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
-from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, read_batches
-from penstock_codecs.kafka.record_messages import (
+from penstock_codecs.operations import ListStreams, Operation
+from penstock_kafka.codec import API_OF, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
+from penstock_kafka.codec.batches import KafkaBatch, encode_batch, read_batches
+from penstock_kafka.codec.record_messages import (
     FetchPartition,
     FetchPartitionResult,
     FetchRequest,
@@ -31,7 +31,7 @@ from penstock_codecs.kafka.record_messages import (
     ProduceResponse,
     ProduceTopic,
 )
-from penstock_codecs.operations import ListStreams, Operation
+from penstock_kafka.front import KafkaFront, KafkaSettings
 
 __all__ = ["CannotList", "Client", "Connect", "fetched", "records", "serving"]
 

@@ -13,12 +13,12 @@ from support.store import BASIN, Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back, BackWrapper
-from penstock.protocols.kafka.front import KafkaFront, KafkaSettings
-from penstock.protocols.kafka.names import KafkaNames
 from penstock.tables.struct_table import StructTable
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.kafka import KafkaMessage
-from penstock_codecs.kafka.group_messages import (
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import CheckTail, CreateBasin, CreateStream, DeleteStream, ListStreams, Page
+from penstock_kafka.codec import KafkaMessage
+from penstock_kafka.codec.group_messages import (
     FetchedOffset,
     GroupProtocol,
     JoinGroupRequest,
@@ -32,8 +32,8 @@ from penstock_codecs.kafka.group_messages import (
     WantedGroup,
     WantedOffsets,
 )
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CheckTail, CreateBasin, CreateStream, DeleteStream, ListStreams, Page
+from penstock_kafka.front import KafkaFront, KafkaSettings
+from penstock_kafka.names import KafkaNames
 
 SUBSCRIPTION = b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff"
 """Of a consumer that has subscribed to the topic `orders`."""

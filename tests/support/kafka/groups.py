@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from penstock.protocols.kafka.groups.coordinator import GroupCoordinator
-from penstock.protocols.kafka.groups.messages import (
+from penstock_kafka.codec import KafkaError
+from penstock_kafka.groups.coordinator import GroupCoordinator
+from penstock_kafka.groups.messages import (
     GroupLimits,
     GroupRecord,
     JoinAnswer,
@@ -19,8 +20,7 @@ from penstock.protocols.kafka.groups.messages import (
     SyncAnswer,
     SyncRequest,
 )
-from penstock.protocols.kafka.groups.states import GroupState
-from penstock_codecs.kafka import KafkaError
+from penstock_kafka.groups.states import GroupState
 
 LIMITS = GroupLimits()
 GROUP = "g"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from penstock_codecs.kafka import KafkaMessage
+from penstock_kafka.codec import KafkaMessage
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from penstock_codecs.kafka.carrying import KEY, NULL
 from penstock_codecs.model import Header
+from penstock_kafka.codec.carrying import KEY, NULL
 
 __all__ = ["OWN_HEADERS"]
 

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from penstock_codecs.codec import NEED_DATA
-from penstock_codecs.kafka import API_OF, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
-from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
-from penstock_codecs.kafka.record_messages import (
+from penstock_kafka.codec import API_OF, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
+from penstock_kafka.codec.batches import KafkaBatch, encode_batch
+from penstock_kafka.codec.record_messages import (
     ProducePartition,
     ProducePartitionResult,
     ProduceRequest,

@@ -1,6 +1,0 @@
-"""Kafka's front: requests of clients on records of streams; ADR 18 has the decisions."""
-
-from penstock.protocols.kafka.front.front import KafkaFront
-from penstock.protocols.kafka.front.settings import KafkaClients, KafkaSettings
-
-__all__ = ["KafkaClients", "KafkaFront", "KafkaSettings"]
