@@ -1,5 +1,4 @@
-"""Print what the structure of the source is like: sizes, import cycles, five traced operations, leaked protocol names,
-and what each protocol took: its lines in every layer, and the modules that its commits changed elsewhere.
+"""Print what the structure of the source is like: sizes by package, import cycles, and five traced operations.
 
 `make measure` runs it. The traces run a gateway in a thread of this process and count its Python calls in Penstock's
 own packages, from a client's first byte until the gateway is quiet again. The client's thread is not traced.
@@ -12,14 +11,11 @@ import gc
 import itertools
 import logging
 import queue
-import re
 import statistics
-import subprocess
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -37,19 +33,11 @@ PACKAGES: Final = {
     "penstock_proto": "proto",
     "penstock_durable": "codecs",
     "penstock_kafka": "codecs",
+    "penstock_pravega": "codecs",
     "penstock_s2": "codecs",
     "penstock_s3p": "codecs",
 }
 """The import packages, and the folders that hold them."""
-PROTOCOLS: Final = {
-    "kafka": ("kafka",),
-    "s2": ("s2", "s2s", "sse"),
-    "s3p": ("s3p",),
-    "segment": ("segment", "controller", "pravega"),
-}
-"""Words that name a protocol in an identifier or a string, by protocol."""
-OWN_WORDS: Final = {"durable": ("sse",), "kafka": ("controller",), "penstock_spark": ("s2", "s2s")}
-"""Words of other protocols that a folder's modules have as well: Spark reads and writes streams over S2S alone."""
 
 
 # ---- modules and imports -------------------------------------------------------------------------------------------
@@ -64,6 +52,11 @@ def modules() -> dict[str, Path]:
                 parts = path.relative_to(ROOT / folder).with_suffix("").parts
                 found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
+
+
+def lines_of(folder: Path) -> int:
+    """Return the number of lines of the modules in a folder; 0 if there is no such folder."""
+    return sum(len(path.read_text().splitlines()) for path in folder.rglob("*.py") if "_pb2" not in path.name)
 
 
 def syntax_trees() -> dict[str, ast.Module]:
@@ -102,113 +95,6 @@ def import_cycle(trees: dict[str, ast.Module]) -> list[str]:
     except CycleError as error:
         return list(error.args[1])
     return []
-
-
-# ---- names of protocols outside their folders -----------------------------------------------------------------------
-
-
-SHARED: Final = {
-    "Durable Streams of records keep each as S2's AppendInput": re.compile(r"s2_pb2"),
-    "settings of Kafka's topics, and the stored name of an encoding": re.compile(
-        r"segment[.](bytes|ms|jitter[.]ms|index[.]bytes)"
-    ),
-    "a segment of a path, or of TCP": re.compile(r"(en|de)code_path_segment|_?[Ss]egment(_of|_COST)?|_SEGMENT_COST"),
-}
-"""Words that only look like the name of a protocol, with the reason."""
-
-
-def leaks(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
-    """Return, for each protocol, the modules outside its folders whose code names it. Comments, docstrings and the
-    words in SHARED do not count."""
-    found: dict[str, set[str]] = {protocol: set() for protocol in PROTOCOLS}
-    for name, tree in trees.items():
-        texts = [text for text in set(_texts(tree, trees)) if not any(one.fullmatch(text) for one in SHARED.values())]
-        words = set("".join(one if one.isalnum() else " " for one in " ".join(texts)).lower().split())
-        for protocol, spellings in PROTOCOLS.items():
-            parts = name.split(".")
-            own = {word for part in parts for word in OWN_WORDS.get(part, ())}
-            inside = any(part.removeprefix("penstock_") in spellings for part in parts)
-            if not inside and any(spelling in words - own for spelling in spellings):
-                found[protocol].add(name)
-    return found
-
-
-def _texts(tree: ast.Module, known: Container[str]) -> list[str]:
-    """Return the identifiers, the imports and the short strings of a module."""
-    texts: list[str] = []
-    docstrings = set()
-    for node in ast.walk(tree):  # parents first
-        match node:
-            case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
-                if node.body and isinstance(node.body[0], ast.Expr):
-                    docstrings.add(id(node.body[0].value))
-                if not isinstance(node, ast.Module):
-                    texts.append(node.name)
-            case ast.Name(id=text) | ast.Attribute(attr=text) | ast.arg(arg=text) | ast.keyword(arg=str(text)):
-                texts.append(text)
-            case ast.ImportFrom(module=str(text)):
-                texts += [text, *(f"{text}.{alias.name}" for alias in node.names if f"{text}.{alias.name}" in known)]
-            case ast.Constant(value=str(text)) if id(node) not in docstrings and len(text) < 40:
-                texts.append(text)
-    return texts
-
-
-# ---- what a protocol took --------------------------------------------------------------------------------------------
-
-
-def folders() -> list[str]:
-    """Return the names of the folders that protocols have in the gateway or as packages of their own."""
-    plugins = [*ROOT.glob("gateway/penstock/protocols/*/plugin.py"), *ROOT.glob("codecs/penstock_*/plugin.py")]
-    return sorted(path.parent.name.removeprefix("penstock_") for path in plugins)
-
-
-def lines_of(protocol: str) -> dict[str, int]:
-    """Return the lines of a protocol's folder in each layer, by the folder that holds the layer, and of its tests."""
-    found: Counter[str] = Counter()
-    for name, path in modules().items():
-        if protocol in name.removeprefix("penstock_").split("."):
-            found[PACKAGES[name.split(".")[0]]] += len(path.read_text().splitlines())
-    for path in (ROOT / "tests").rglob("*.py"):
-        parts = path.relative_to(ROOT / "tests").with_suffix("").parts
-        if any(protocol in part.split("_") for part in parts):
-            found["tests"] += len(path.read_text().splitlines())
-    return dict(found)
-
-
-class Commit(NamedTuple):
-    """A commit, and the lines that it added to and removed from each file of the source."""
-
-    subject: str
-    changed: dict[str, int]
-
-    def elsewhere(self, protocol: str) -> list[str]:
-        """Return the files outside a protocol's folders, if most of the changed lines are inside; else none."""
-        inside = {path for path in self.changed if {protocol, f"penstock_{protocol}"} & set(path.split("/"))}
-        share = sum(self.changed[path] for path in inside)
-        return sorted(self.changed.keys() - inside) if 2 * share > sum(self.changed.values()) else []
-
-
-def commits() -> list[Commit]:
-    """Return all commits that git knows, the oldest first; none outside a clone."""
-    roots = [f"{folder}/{package}/" for package, folder in PACKAGES.items()]
-    command = [
-        "git",
-        "log",
-        "--no-merges",
-        "--reverse",
-        "--no-renames",
-        "--numstat",
-        "--format=%x00%h %s",
-        "--",
-        *roots,
-    ]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    found = []
-    for text in said.split("\0")[1:]:
-        subject, *rows = text.strip().splitlines()
-        files = [row.split("\t") for row in rows if row.endswith(".py") and "_pb2" not in row]
-        found.append(Commit(subject, {path: int(more) + int(less) for more, less, path in files}))
-    return found
 
 
 # ---- five operations, traced ----------------------------------------------------------------------------------------
@@ -385,15 +271,9 @@ def main() -> None:
     print(f"median {statistics.median(size for size, _ in sizes):g}, largest {sizes[-1][0]} ({sizes[-1][1]})")
     trees = syntax_trees()
     print(f"import cycle: {' > '.join(import_cycle(trees)) or 'none'}")
-    for protocol, found in leaks(trees).items():
-        print(f"modules outside the folders of {protocol} that name it: {len(found)} {' '.join(sorted(found))}")
-    known = commits()
-    for protocol in folders():
-        layers = lines_of(protocol)
-        print(f"\n{protocol}: {', '.join(f'{size} lines in {layer}' for layer, size in layers.items())}")
-        for commit in known:
-            if files := commit.elsewhere(protocol):
-                print(f"  {commit.subject}: {' '.join(files)}")
+    for package, folder in PACKAGES.items():
+        lines, tests = lines_of(ROOT / folder / package), lines_of(ROOT / "tests" / package)
+        print(f"{package}: {lines} lines, tests of its own {tests}")
     print(f"\n{'operation':52} {'calls':>6} {'functions':>9} {'files':>6} {'moves':>6}")
     for name, way in ways():
         print(f"{name:52} {way.calls:6} {way.functions:9} {way.files:6} {way.moves:6}")

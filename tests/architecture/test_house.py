@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from architecture.measure import import_cycle, leaks, syntax_trees
+from architecture.measure import import_cycle, syntax_trees
 from support.sharing import SLOW
 
 ROOT = Path(__file__).parents[2]
@@ -69,22 +69,6 @@ def trees() -> dict[str, ast.Module]:
 def test_modules_do_not_import_each_other_in_circles(trees: dict[str, ast.Module]) -> None:
     """Imports for type checking count: two modules that need each other's types are one."""
     assert import_cycle(trees) == []
-
-
-NAMES_PROTOCOLS = {
-    "penstock.core.internal_names": "the stored name of a basin",
-    "penstock_analysis.capture.reading": "segments of TCP",
-    "penstock_codecs.record_encoding": "the stored name of the encoding",
-    "penstock_spark.clients.endpoint": "an error text: servers that are reached through a gateway",
-    "penstock_spark.schemas": "the meaning of a column",
-}
-"""Modules outside a protocol's folders that name it, with the reason. Nothing else may: see docs/plugins.md."""
-
-
-def test_nothing_outside_a_protocols_folders_names_it(trees: dict[str, ast.Module]) -> None:
-    found = set().union(*leaks(trees).values())
-    assert sorted(found - NAMES_PROTOCOLS.keys()) == [], "ask the protocol's plug-in instead"
-    assert sorted(NAMES_PROTOCOLS.keys() - found) == [], "these name none any more: take them off the list"
 
 
 def test_no_file_names_a_place_on_some_machine() -> None:

@@ -14,8 +14,8 @@ FAST, ALL, GENERATED = "not slow and not long", "slow and not long", "hypothesis
         ("tests/peers/test_kafka_sasl.py", {ALL}),  # named in SLOW
         ("tests/bridges/test_chaos.py", {ALL}),
         ("tests/peers/test_durable_streams.py", {FAST, ALL}),  # some tests are marked
-        ("tests/gateway/protocols/segment/front/test_administration.py", {FAST, ALL}),  # its conftest.py marks some
-        ("tests/codecs/segment/test_laws.py", {FAST, GENERATED}),
+        ("tests/penstock_pravega/segment/front/test_administration.py", {FAST, ALL}),  # its conftest.py marks some
+        ("tests/penstock_pravega/codec/test_laws.py", {FAST, GENERATED}),
         ("tests/gateway/core/test_identities.py", {FAST}),
         ("tests/conftest.py", {FAST, ALL, GENERATED}),
     ],
@@ -30,10 +30,10 @@ def test_slow_files_are_there() -> None:
 
 
 def test_those_that_need_spark_come_first_and_those_that_wait_last() -> None:
-    files = ["tests/peers/test_kafka_sasl.py", "tests/codecs/segment/test_laws.py", "tests/test_documents.py"]
+    files = ["tests/peers/test_kafka_sasl.py", "tests/penstock_pravega/codec/test_laws.py", "tests/test_documents.py"]
     assert sorted([*files, "tests/pipeline/jobs/test_audit.py"], key=place) == [
         "tests/pipeline/jobs/test_audit.py",
         "tests/test_documents.py",
-        "tests/codecs/segment/test_laws.py",
+        "tests/penstock_pravega/codec/test_laws.py",
         "tests/peers/test_kafka_sasl.py",
     ]

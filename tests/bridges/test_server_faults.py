@@ -15,7 +15,7 @@ from support.s3p.client import S3PClient, S3PError
 from support.scripted_servers import Fixed, ScriptedServer, segment_store
 from support.segment.client import ReleasedSocket
 
-from penstock_codecs.segment import released
+from penstock_pravega.codec import released
 from penstock_proto import pravega_controller_pb2 as pb
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock_codecs import limits
 from penstock_codecs.model import U64_MAX
-from penstock_codecs.segment import limits as segment_limits
-from penstock_codecs.segment.limits import SegmentLimits
+from penstock_pravega.codec import limits as segment_limits
+from penstock_pravega.codec.limits import SegmentLimits
 from penstock_s2.codec import limits as s2_limits
 from penstock_s2.codec.s2s import limits as s2s_limits
 from penstock_s3p.codec.limits import S3PLimits

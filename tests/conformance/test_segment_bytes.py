@@ -14,9 +14,9 @@ from support.segment.draft_blocks import READ
 from support.segment.messages import WRITER
 
 from penstock_codecs.limits import MIB
-from penstock_codecs.segment import append_messages, draft, join_events, released
+from penstock_pravega.codec import append_messages, draft, join_events, released
 
-VECTORS = Path(__file__).parents[1] / "codecs/segment/segment_vectors.json"
+VECTORS = Path(__file__).parents[1] / "penstock_pravega/codec/segment_vectors.json"
 TOGETHER = 500
 """Connections at once: the files that a process may have open are not many more, here and there."""
 

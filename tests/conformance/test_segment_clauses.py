@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from penstock.protocols.conformance import Suite
-from penstock.protocols.segment.conformance import DRAFT, RELEASED
+from penstock_pravega.segment.conformance import DRAFT, RELEASED
 
 TESTS = Path(__file__).parents[1]
 FOLDERS = {
-    "codec": TESTS / "codecs/segment",
-    "front": TESTS / "gateway/protocols/segment/front",
+    "codec": TESTS / "penstock_pravega/codec",
+    "front": TESTS / "penstock_pravega/segment/front",
     "here": TESTS / "conformance",
     "store": TESTS / "gateway/store",
 }

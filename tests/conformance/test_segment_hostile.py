@@ -23,7 +23,7 @@ from support.segment.messages import MESSAGES, WRITER
 
 from penstock_codecs.codec import Role
 from penstock_codecs.limits import MIB
-from penstock_codecs.segment import PLUGIN, Dialect, draft, join_events, released
+from penstock_pravega.codec import PLUGIN, Dialect, draft, join_events, released
 
 CONFIG = """\
 [listeners.segment]

@@ -16,7 +16,7 @@ from support.s2.client import S2Client
 from support.s2.frames import append_input
 from support.segment.client import UNKNOWN_WRITER, DraftSocket, ReleasedSocket
 
-from penstock_codecs.segment import append_messages, draft, join_events, released, split_events
+from penstock_pravega.codec import append_messages, draft, join_events, released, split_events
 from penstock_proto import s2_pb2 as pb
 
 STREAM = "kill"

@@ -14,7 +14,7 @@ from support.s2.client import S2Client
 from support.s2.frames import record
 from support.segment.client import DraftSocket, ReleasedSocket
 
-from penstock_codecs.segment import join_events, released, split_events
+from penstock_pravega.codec import join_events, released, split_events
 from penstock_proto import s2_pb2 as pb
 
 MARK = b"\xf5PEN\x01"

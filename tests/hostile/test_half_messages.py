@@ -15,7 +15,7 @@ from support.process import CONFIG, GatewayProcess
 from support.s2.client import S2Client
 from support.segment.client import bytes_of
 
-from penstock_codecs.segment import released
+from penstock_pravega.codec import released
 
 MIB = 1 << 20
 CONNECTIONS = 160

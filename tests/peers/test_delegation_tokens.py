@@ -16,9 +16,9 @@ from support.pravega.clients import Found, PravegaClient, bodies_by_s2s, need_pr
 from support.process import CONFIG, GatewayProcess, running_gateway
 from support.segment.client import SegmentSocket
 
-from penstock.protocols.segment.delegation import Delegation, load_key
 from penstock.routing.access.passwords import hash_password
-from penstock_codecs.segment import released
+from penstock_pravega.codec import released
+from penstock_pravega.segment.delegation import Delegation, load_key
 
 SECONDS = 10
 CREDENTIALS = ("ana", "of: ana")

@@ -27,8 +27,8 @@ from support.s2.client import S2Client
 from support.segment.messages import pull
 from support.tls.gateway import secured_gateway
 
-from penstock_codecs.segment import BlockAppended, SegmentMessage, SegmentServer, join_events, released
-from penstock_codecs.segment.layout import HEADER, HEADER_BYTES
+from penstock_pravega.codec import BlockAppended, SegmentMessage, SegmentServer, join_events, released
+from penstock_pravega.codec.layout import HEADER, HEADER_BYTES
 
 pytestmark = pytest.mark.timeout(MAVEN_SECONDS + 60)
 

@@ -15,7 +15,6 @@ from support.store.table_histories import count_up, value_of
 from penstock.backends.logged_tables import ByteLog, LoggedTables, open_logged_tables
 from penstock.core.back import Back
 from penstock.net.upstream import UpstreamSettings
-from penstock.protocols.segment.back import SegmentBack
 from penstock_codecs.byte_operations import GetByteStreamInfo
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
@@ -27,6 +26,7 @@ from penstock_codecs.table_operations import (
     UpdateTable,
     VersionedKey,
 )
+from penstock_pravega.segment.back import SegmentBack
 
 pytestmark = [pytest.mark.peer, pytest.mark.long]
 TABLE = "#numbers"

@@ -13,7 +13,7 @@ from support.examples import examples
 from support.pravega.java import MAVEN_SECONDS, JavaProgram, running_java
 from support.segment.messages import MESSAGES, WRITER, joined, message_of, pull
 
-from penstock_codecs.segment import (
+from penstock_pravega.codec import (
     BlockAppended,
     Dialect,
     SegmentMessage,
@@ -24,7 +24,7 @@ from penstock_codecs.segment import (
     released,
     split_events,
 )
-from penstock_codecs.segment.layout import HEADER, HEADER_BYTES
+from penstock_pravega.codec.layout import HEADER, HEADER_BYTES
 
 JAVA = Path(__file__).parent / "java"
 

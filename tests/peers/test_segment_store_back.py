@@ -15,7 +15,6 @@ from support.segment.back import append_of, opened
 from penstock.core.marks import START, Mark
 from penstock.core.native import Bounds
 from penstock.net.upstream import UpstreamSettings
-from penstock.protocols.segment.back import SegmentBack
 from penstock_codecs.byte_layout import MAX_BODY
 from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,
@@ -34,7 +33,6 @@ from penstock_codecs.byte_operations import (
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateStream, DeleteStream, ListStreams
-from penstock_codecs.segment import join_events
 from penstock_codecs.table_operations import (
     ANY_VERSION,
     NOT_EXISTS,
@@ -49,6 +47,8 @@ from penstock_codecs.table_operations import (
     UpdateTable,
     VersionedKey,
 )
+from penstock_pravega.codec import join_events
+from penstock_pravega.segment.back import SegmentBack
 
 pytestmark = pytest.mark.peer
 

@@ -18,8 +18,8 @@ from support.s3p.client import encode
 from support.tls.authority import Authority, Issued
 from support.tls.gateway import SecuredGateway, secured_gateway
 
-from penstock_codecs.segment import Dialect, SegmentClient
-from penstock_codecs.segment.released import CreateSegment, Hello
+from penstock_pravega.codec import Dialect, SegmentClient
+from penstock_pravega.codec.released import CreateSegment, Hello
 
 RECORDS = b'{"records":[{"body":"must not be there"}]}'
 

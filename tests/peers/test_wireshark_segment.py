@@ -18,9 +18,9 @@ from support.segment.draft_blocks import SHAPES
 from support.segment.messages import MESSAGES, WRITER, joined, message_of, ready_client
 
 from penstock_analysis.capture.events import Sender
-from penstock_codecs.segment import Dialect, SegmentMessage, draft, encode, join_events, released, split_events
-from penstock_codecs.segment.blocks import BlockData
-from penstock_codecs.segment.layout import Direction
+from penstock_pravega.codec import Dialect, SegmentMessage, draft, encode, join_events, released, split_events
+from penstock_pravega.codec.blocks import BlockData
+from penstock_pravega.codec.layout import Direction
 
 FEW = settings(
     max_examples=2,

@@ -11,7 +11,7 @@ from support.s2.frames import append_input
 from support.s3p.client import S3PClient, S3PError
 from support.segment.client import ReleasedSocket
 
-from penstock_codecs.segment import append_messages, released
+from penstock_pravega.codec import append_messages, released
 
 KEY, OTHER = ({"s2-encryption-key": b64(bytes([number]) * 32)} for number in (1, 2))
 RECORD = {"records": [{"body": "in private"}]}

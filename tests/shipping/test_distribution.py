@@ -25,6 +25,7 @@ SOURCES: Final = (
     "codecs/penstock_codecs",
     "codecs/penstock_durable",
     "codecs/penstock_kafka",
+    "codecs/penstock_pravega",
     "codecs/penstock_s2",
     "codecs/penstock_s3p",
     "analysis/penstock_analysis",

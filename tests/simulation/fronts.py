@@ -24,14 +24,12 @@ from penstock.core.marks import Mark
 from penstock.core.native import Native
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock.protocols.segment.back import SegmentBackSettings, open_segment
 from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes, Truncate
 from penstock_codecs.compression import Compression
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import Record, RecordId, StreamRef
 from penstock_codecs.operations import Append
-from penstock_codecs.segment import Dialect, join_events
 from penstock_durable.back import DurableBackSettings, open_durable
 from penstock_durable.back.offsets import OffsetTable
 from penstock_durable.back.requests import DurableRequests
@@ -57,6 +55,8 @@ from penstock_kafka.codec.transaction_messages import (
     TxnTopic,
 )
 from penstock_kafka.names import KafkaNames, TopicPartition
+from penstock_pravega.codec import Dialect, join_events
+from penstock_pravega.segment.back import SegmentBackSettings, open_segment
 from penstock_s2.back.back import open_s2
 from penstock_s2.back.calls import S2Requests
 from penstock_s2.back.settings import S2BackSettings

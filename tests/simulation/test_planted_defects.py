@@ -23,7 +23,6 @@ from simulation.simulation import NO_FAULTS, Simulation
 from penstock.core.back import AppendSession, AppendSessionWrapper, Back, BackWrapper
 from penstock.core.errors import CannotStart
 from penstock.net.http.following import FollowingSession
-from penstock.protocols.segment.front.writers import ClientWriter
 from penstock.store import checkpointer, committer, payload_files, schema, store
 from penstock.store.append_changes import BatchesChange
 from penstock.store.schema import FILE_NAME
@@ -38,6 +37,7 @@ from penstock_kafka.front import producers
 from penstock_kafka.sequences import ProducerSequence
 from penstock_kafka.transactions.records import TxnState
 from penstock_kafka.transactions.service import TransactionService
+from penstock_pravega.segment.front.writers import ClientWriter
 from penstock_s2.front.sessions import S2SSessions
 from penstock_s3p.front import front as s3p_front
 

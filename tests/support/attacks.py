@@ -20,11 +20,11 @@ from uuid import UUID
 
 from support.segment.client import bytes_of
 
-from penstock_codecs.segment import released
 from penstock_kafka.codec import API_OF, KafkaClient, KafkaMessage, KafkaRequest
 from penstock_kafka.codec.group_messages import DescribeGroupsRequest
 from penstock_kafka.codec.record_messages import FetchPartition, FetchRequest, FetchTopic
 from penstock_kafka.codec.topic_messages import CreatableTopic, CreateTopicsRequest
+from penstock_pravega.codec import released
 
 __all__ = ["ATTACKS", "FROM", "Attack", "Attacker", "source_of"]
 

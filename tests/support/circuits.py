@@ -23,13 +23,13 @@ from penstock.net import upstream
 from penstock.net.http.serving import serve_http
 from penstock.protocols.back_opening import BackContext
 from penstock.protocols.plugin import back_kinds
-from penstock.protocols.segment.config import SegmentBackTable
-from penstock.protocols.segment.front import SegmentFront
 from penstock.routing.target import Target
 from penstock_codecs.model import RecordId, StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream
-from penstock_codecs.segment import Dialect, append_messages, released
 from penstock_codecs.streams import BasinConfig
+from penstock_pravega.codec import Dialect, append_messages, released
+from penstock_pravega.segment.config import SegmentBackTable
+from penstock_pravega.segment.front import SegmentFront
 from penstock_s2.config import S2BackTable
 from penstock_s2.front import S2Front, S2Settings
 from penstock_s3p.codec import AppendRecords, Command, ErrorReply, ReadRecords, TrimRecords

@@ -20,8 +20,8 @@ from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.traffic import Traffic
 from penstock.core.back import Back
 from penstock.core.errors import CannotReload
-from penstock.protocols.segment.names import SegmentNames
-from penstock.protocols.segment.terms import SegmentTerms
+from penstock_pravega.segment.names import SegmentNames
+from penstock_pravega.segment.terms import SegmentTerms
 from penstock_s2.terms import S2Terms
 from penstock_s3p.names import BasinInName, S3PNames
 from penstock_s3p.terms import S3PTerms

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from penstock_codecs.codec import Pull
-from penstock_codecs.segment import SegmentServer, released
+from penstock_pravega.codec import SegmentServer, released
 
 __all__ = ["Answer", "Fixed", "ScriptedServer", "segment_store"]
 

@@ -35,8 +35,8 @@ SLOW = {
         "gateway/net/http/client": "hostile",
         "gateway/net/tls": "document",
         "gateway/observe/metrics": "scraping",
-        "gateway/protocols/controller": "interruptions",
-        "gateway/protocols/segment/front": "memory route_bypass",
+        "penstock_pravega/controller": "interruptions",
+        "penstock_pravega/segment/front": "memory route_bypass",
         "gateway/recorder": "example joining kill recorded_traffic switched_recordings traffic_commands",
         "gateway/routing/access": "document",
         "gateway/routing/faults": "document",
@@ -82,7 +82,7 @@ def file_of(item: pytest.Item) -> str:
 SHORT = (
     "tests/analysis/",
     "tests/codecs/",
-    *(f"tests/penstock_{name}/codec/" for name in ("durable", "kafka", "s2", "s3p")),
+    *(f"tests/penstock_{protocol}/codec/" for protocol in ("durable", "kafka", "pravega", "s2", "s3p")),
 )
 """Rooms whose files take a second or two."""
 

@@ -16,9 +16,9 @@ from penstock_analysis.dialogue import choosing as deciding
 from penstock_analysis.dialogue.choosing import ENOUGH, UNKNOWN, dialogue_for, spoken_by
 from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_analysis.dialogue.withheld import RedactedDialogue
-from penstock_analysis.segment.conversation import SegmentDialogue
 from penstock_codecs.http.sniff import PREFACE
-from penstock_codecs.segment import draft, released
+from penstock_pravega.capture.conversation import SegmentDialogue
+from penstock_pravega.codec import draft, released
 from penstock_s3p.capture.conversation import S3PDialogue
 
 HELLO = bytes_of(released.Hello(16, 5))

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from penstock_analysis.segment.clauses import SEGMENT_ERRORS, segment_clause
-from penstock_codecs.segment import (
+from penstock_pravega.capture.clauses import SEGMENT_ERRORS, segment_clause
+from penstock_pravega.codec import (
     TYPE_TABLE,
     Dialect,
     Direction,
@@ -23,7 +23,7 @@ from penstock_codecs.segment import (
     released_order,
     wire,
 )
-from penstock_codecs.segment import (
+from penstock_pravega.codec import (
     decoder as hearing,
 )
 from penstock_s3p.capture.clauses import S3P_ERRORS, s3p_clause

@@ -12,8 +12,8 @@ from penstock_analysis.dialogue import APPENDED, SeenRecord
 from penstock_analysis.dialogue import places as module
 from penstock_analysis.dialogue.places import CONTEXT_BYTES, KEPT_BYTES, ChunkPlaces, TimedSpan
 from penstock_analysis.dialogue.waiting import PendingBatches
-from penstock_analysis.segment.delivering import Deliveries
-from penstock_codecs.segment import join_events
+from penstock_pravega.capture.delivering import Deliveries
+from penstock_pravega.codec import join_events
 
 
 def placed(sizes: list[int], offset: int = 0) -> ChunkPlaces:

@@ -19,7 +19,7 @@ from penstock_analysis.redaction.rules import RedactionRules
 from penstock_analysis.redaction.triggers import TriggerSearch
 from penstock_codecs.compression import Compression, decompress
 from penstock_codecs.http import PREFACE
-from penstock_codecs.segment import draft, encode, released
+from penstock_pravega.codec import draft, encode, released
 from penstock_proto import s2_pb2
 
 HUSH = b"hush-hush-4711"

@@ -13,7 +13,7 @@ from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.compression import Compression, compress
 from penstock_codecs.envelope import wrap
 from penstock_codecs.model import Header
-from penstock_codecs.segment import SegmentMessage, draft, encode, released
+from penstock_pravega.codec import SegmentMessage, draft, encode, released
 from penstock_proto import pravega_controller_pb2, s2_pb2
 from penstock_s2.codec.s2s.frames import Frame, FrameReader, encode_frame
 

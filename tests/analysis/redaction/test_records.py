@@ -15,8 +15,8 @@ from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.compression import Compression, compress
 from penstock_codecs.envelope import unwrap, wrap
 from penstock_codecs.model import Header
-from penstock_codecs.segment import SegmentServer, append_messages, encode, released, split_events
-from penstock_codecs.segment.appends import BlockAppended
+from penstock_pravega.codec import SegmentServer, append_messages, encode, released, split_events
+from penstock_pravega.codec.appends import BlockAppended
 from penstock_proto import s2_pb2
 from penstock_s2.codec.s2s.frames import Frame, FrameReader, encode_frame
 from penstock_s3p.codec import AppendRecords, S3PServer

@@ -20,8 +20,8 @@ from penstock_analysis.wireshark.comments import comments_of, wireshark_protocol
 from penstock_analysis.wireshark.fields import FieldKind, Shown, WiresharkProtocol
 from penstock_analysis.wireshark.writing import MessageCommentWriter
 from penstock_codecs.model import RecordId
-from penstock_codecs.segment import SegmentMessage
-from penstock_codecs.segment.layout import Direction
+from penstock_pravega.codec import SegmentMessage
+from penstock_pravega.codec.layout import Direction
 from penstock_s3p.codec import AppendRecords, Create, ErrorReply, Ok, Records, encode_command, encode_reply
 from penstock_s3p.codec.events import Command, Reply
 

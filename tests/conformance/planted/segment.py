@@ -13,9 +13,9 @@ from msgspec.structs import astuple, replace
 from support.rewriting_relay import Fault, frames
 
 from penstock_codecs.limits import MIB
-from penstock_codecs.segment import SegmentMessage, TableEntry, draft, encode
-from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, decode_body
-from penstock_codecs.segment.released import (
+from penstock_pravega.codec import SegmentMessage, TableEntry, draft, encode
+from penstock_pravega.codec.layout import HEADER, HEADER_BYTES, decode_body
+from penstock_pravega.codec.released import (
     AppendBlockEnd,
     AppendSetup,
     ConditionalAppend,

@@ -13,8 +13,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from penstock.net.grpc import GrpcContext, GrpcError, Method
 from penstock.net.grpc.call import perform
-from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
-from penstock.protocols.controller.front.wire import (
+from penstock_pravega.controller.controller.problems import ControllerProblem, ControllerRefusal
+from penstock_pravega.controller.front.wire import (
     config_of,
     reader_group_of,
     spell_config,

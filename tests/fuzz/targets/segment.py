@@ -10,7 +10,7 @@ from typing import Final
 from fuzz.laws import chosen, keeps_the_laws, pull
 
 from penstock_codecs.codec import Role
-from penstock_codecs.segment import (
+from penstock_pravega.codec import (
     PLUGIN,
     BlockAppended,
     Dialect,
@@ -21,13 +21,13 @@ from penstock_codecs.segment import (
     encode,
     released,
 )
-from penstock_codecs.segment.frames import FrameFault, decode_message
-from penstock_codecs.segment.limits import SEGMENT_VERSIONS, SegmentLimits
+from penstock_pravega.codec.frames import FrameFault, decode_message
+from penstock_pravega.codec.limits import SEGMENT_VERSIONS, SegmentLimits
 
 LIMITS: Final = SegmentLimits(max_message_bytes=500, max_append_bytes=500, block_piece_bytes=200, max_writers=3)
 MOST_HELD: Final = 2 * 508 + 200
 """Two messages and a piece of a block."""
-VECTORS: Final = Path(__file__).parents[2] / "codecs" / "segment" / "segment_vectors.json"
+VECTORS: Final = Path(__file__).parents[2] / "penstock_pravega" / "codec" / "segment_vectors.json"
 
 
 def _draft_client() -> SegmentClient:

@@ -36,13 +36,6 @@ from penstock.core.errors import CannotStart
 from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.net.accepting import Listener
 from penstock.net.http.serving import HttpSettings
-from penstock.protocols.controller.config import ControllerListener, ControllerListenerLimits
-from penstock.protocols.controller.controller import Advertised, SegmentsMode
-from penstock.protocols.controller.opening import controller_http_settings, controller_settings
-from penstock.protocols.segment.config import SegmentListener, SegmentListenerLimits, SegmentLoss
-from penstock.protocols.segment.front import SegmentFront, SegmentSettings
-from penstock.protocols.segment.names import SegmentNames
-from penstock.protocols.segment.opening import segment_settings
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.router import Router
 from penstock.store.settings import StoreSettings
@@ -50,12 +43,19 @@ from penstock_codecs.byte_layout import Layout
 from penstock_codecs.features import Feature
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail, GetBasinConfig, GetStreamConfig, ListBasins, ListStreams
-from penstock_codecs.segment import Dialect, SegmentClient
-from penstock_codecs.segment.limits import SegmentLimits
-from penstock_codecs.segment.released import Hello
 from penstock_codecs.streams import INFINITE, Retention, StreamConfig, TimestampingMode
 from penstock_durable.back_opening import durable_upstream_settings
 from penstock_durable.config import DurableBackTable, DurableListener
+from penstock_pravega.codec import Dialect, SegmentClient
+from penstock_pravega.codec.limits import SegmentLimits
+from penstock_pravega.codec.released import Hello
+from penstock_pravega.controller.config import ControllerListener, ControllerListenerLimits
+from penstock_pravega.controller.controller import Advertised, SegmentsMode
+from penstock_pravega.controller.opening import controller_http_settings, controller_settings
+from penstock_pravega.segment.config import SegmentListener, SegmentListenerLimits, SegmentLoss
+from penstock_pravega.segment.front import SegmentFront, SegmentSettings
+from penstock_pravega.segment.names import SegmentNames
+from penstock_pravega.segment.opening import segment_settings
 from penstock_s2.config import S2Listener, S2ListenerLimits
 from penstock_s2.front import S2Settings
 from penstock_s2.opening import http_settings, s2_settings

@@ -20,15 +20,15 @@ from penstock.core.identity import Identities
 from penstock.net.http.client.settings import HttpVersion
 from penstock.net.upstream import CredentialsMode, UpstreamSettings
 from penstock.protocols.back_opening import numbering_settings
-from penstock.protocols.segment.back import SegmentBackSettings
-from penstock.protocols.segment.back_opening import segment_back_settings
-from penstock.protocols.segment.config import SegmentBackLoss, SegmentBackTable, SegmentListener, SegmentLoss
-from penstock.protocols.segment.names import SegmentNames
 from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.compression import Compression
-from penstock_codecs.segment import Dialect
+from penstock_pravega.codec import Dialect
+from penstock_pravega.segment.back import SegmentBackSettings
+from penstock_pravega.segment.back_opening import segment_back_settings
+from penstock_pravega.segment.config import SegmentBackLoss, SegmentBackTable, SegmentListener, SegmentLoss
+from penstock_pravega.segment.names import SegmentNames
 from penstock_s2.back.settings import BasinStyle, S2BackSettings
 from penstock_s2.back_opening import credentials, s2_back_settings
 from penstock_s2.config import S2BackTable, S2SseBackTable

@@ -15,7 +15,7 @@ from support.s3p.client import S3PClient, S3PError
 from support.segment.client import SegmentSocket
 
 from penstock.cli import main
-from penstock_codecs.segment import released
+from penstock_pravega.codec import released
 from penstock_proto import s2_pb2 as pb
 
 POLICIES = (

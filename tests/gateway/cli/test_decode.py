@@ -18,12 +18,12 @@ from penstock.cli import main
 from penstock.cli.decode import unhexed
 from penstock_codecs.codec import Role, installed_codecs
 from penstock_codecs.compression import Compression
-from penstock_codecs.segment import append_messages, draft, encode, join_events, released
+from penstock_pravega.codec import append_messages, draft, encode, join_events, released
 from penstock_proto import s2_pb2
 from penstock_s2.codec.s2s.frames import compress_payload, encode_frame
 
 VECTORS: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[2] / "codecs/segment/segment_vectors.json").read_text()
+    (Path(__file__).parents[2] / "penstock_pravega/codec/segment_vectors.json").read_text()
 )
 HELLO = released.Hello(16, 5)
 

@@ -17,13 +17,13 @@ from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back, BackWrapper
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock.protocols.segment.names import SegmentNames
 from penstock.routing.target import Target
 from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Capability, CheckTail, CreateStream, FromSeqNum, Read
+from penstock_pravega.segment.names import SegmentNames
 
 
 async def test_a_cut_over_holds_changes_and_moves_sessions(here: EmbeddedBack, there: EmbeddedBack) -> None:

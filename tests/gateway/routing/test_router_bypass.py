@@ -19,7 +19,6 @@ from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import AppendSession, Back, BackWrapper
 from penstock.core.identity import CLIENT, Client
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock.protocols.segment.names import SegmentNames
 from penstock.routing.target import Target
 from penstock_codecs.byte_operations import GetByteStreamInfo
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -50,6 +49,7 @@ from penstock_codecs.operations import (
 )
 from penstock_codecs.streams import BasinConfig, BasinConfigPatch, StreamConfigPatch
 from penstock_codecs.table_operations import CreateTable, DeleteTable, ReadTable, TableItem, UpdateTable
+from penstock_pravega.segment.names import SegmentNames
 
 DENIED = FailureCode.PERMISSION_DENIED
 OPEN = RouteTable(name="open", basin="telemetry", back="far")

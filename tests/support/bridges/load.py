@@ -29,11 +29,11 @@ from support.s2.frames import append_input
 from support.s3p.client import S3PClient, S3PError, parse_id
 from support.segment.client import DraftSocket, ReleasedSocket
 
-from penstock_codecs.segment import join_events
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.batches import read_batches
 from penstock_kafka.codec.cluster_messages import MetadataBroker, MetadataRequest, MetadataResponse
 from penstock_kafka.codec.record_messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from penstock_pravega.codec import join_events
 from penstock_proto import s2_pb2 as pb
 
 __all__ = ["FOLLOWERS", "WRITERS", "Load", "Lost", "Stopping", "serving_broker"]

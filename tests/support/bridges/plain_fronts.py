@@ -25,7 +25,7 @@ from support.segment.client import UNKNOWN_WRITER, DraftSocket, ReleasedSocket, 
 
 from penstock_codecs.byte_events import EVENT_HEADER_BYTES
 from penstock_codecs.envelope import unwrap
-from penstock_codecs.segment import append_messages, draft, join_events, released
+from penstock_pravega.codec import append_messages, draft, join_events, released
 
 __all__ = ["FRONTS", "DraftFront", "ReleasedFront", "S3PFront", "SegmentFront"]
 

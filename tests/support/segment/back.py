@@ -14,14 +14,14 @@ from support.backs import DecodedBack
 from penstock.core.back import Back
 from penstock.net.http.serving import serve_http
 from penstock.net.upstream import UpstreamSettings
-from penstock.protocols.controller.front import ControllerFront
-from penstock.protocols.segment.back import SegmentBack, SegmentBackSettings, open_segment
-from penstock.protocols.segment.back.direct import SegmentDirect
-from penstock.protocols.segment.front import SegmentFront
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append
-from penstock_codecs.segment import join_events
+from penstock_pravega.codec import join_events
+from penstock_pravega.controller.front import ControllerFront
+from penstock_pravega.segment.back import SegmentBack, SegmentBackSettings, open_segment
+from penstock_pravega.segment.back.direct import SegmentDirect
+from penstock_pravega.segment.front import SegmentFront
 
 __all__ = ["CONTROLLER", "EVENTS", "STORE", "STREAM", "BytesElsewhere", "Wires", "append_of", "opened"]
 

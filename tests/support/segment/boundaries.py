@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.boundaries import MessageBoundaries
 
-from penstock_codecs.segment.layout import HEADER, HEADER_BYTES
+from penstock_pravega.codec.layout import HEADER, HEADER_BYTES
 
 __all__ = ["Boundaries"]
 

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 from uuid import UUID, uuid4
 
 from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.segment import (
+from penstock_pravega.codec import (
     Dialect,
     SegmentClient,
     SegmentMessage,
@@ -25,7 +25,7 @@ from penstock_codecs.segment import (
     join_events,
     released,
 )
-from penstock_codecs.segment.layout import HEADER_BYTES
+from penstock_pravega.codec.layout import HEADER_BYTES
 
 Address = tuple[str, int]
 M = TypeVar("M", bound=SegmentMessage)

@@ -10,9 +10,9 @@ from support.segment.front import SEGMENT, bytes_of
 from support.segment.messages import WRITER
 
 from penstock_analysis.dialogue import Message, SeenRecord
-from penstock_analysis.segment.conversation import SegmentDialogue
-from penstock_codecs.segment import append_messages, join_events, released
-from penstock_codecs.segment.layout import SegmentMessage as Wire
+from penstock_pravega.capture.conversation import SegmentDialogue
+from penstock_pravega.codec import append_messages, join_events, released
+from penstock_pravega.codec.layout import SegmentMessage as Wire
 
 __all__ = [
     "APPENDS",

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from support.segment.messages import WRITER
 
-from penstock_codecs.segment import BlockData, draft, join_events
-from penstock_codecs.segment.encoder import Fill
+from penstock_pravega.codec import BlockData, draft, join_events
+from penstock_pravega.codec.encoder import Fill
 
 OTHER = UUID(int=7)
 HELLO, WORLDWIDE = join_events([b"hello"]), join_events([b"worldwide"])

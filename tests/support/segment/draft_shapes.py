@@ -10,8 +10,8 @@ from support.segment.client import bytes_of
 from support.segment.draft_blocks import SETUP, SHAPES
 from support.segment.messages import WRITER
 
-from penstock_codecs.segment import BlockData, SegmentMessage, draft
-from penstock_codecs.segment.encoder import Fill
+from penstock_pravega.codec import BlockData, SegmentMessage, draft
+from penstock_pravega.codec.encoder import Fill
 
 __all__ = ["ALL", "SETUP", "Shape"]
 

@@ -14,10 +14,10 @@ from support.backs import DecodedBack
 from support.segment.client import bytes_of
 
 from penstock.core.back import AppendSessionWrapper, Back
-from penstock.protocols.segment.front import SegmentFront
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.operations import Capability
-from penstock_codecs.segment import Dialect, SegmentClient, SegmentMessage, append_messages, draft, released
+from penstock_pravega.codec import Dialect, SegmentClient, SegmentMessage, append_messages, draft, released
+from penstock_pravega.segment.front import SegmentFront
 
 __all__ = ["SEGMENT", "Client", "Connect", "WatchedBack", "bytes_of", "serving"]
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 
 from penstock_codecs.codec import Pull
-from penstock_codecs.segment import (
+from penstock_pravega.codec import (
     TYPE_TABLE,
     ChunkInfo,
     Dialect,

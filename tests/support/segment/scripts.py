@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.segment import SegmentMessage, SegmentServer, released
+from penstock_pravega.codec import SegmentMessage, SegmentServer, released
 
 __all__ = ["Answer", "scripted"]
 

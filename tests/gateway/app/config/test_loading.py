@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.app.config import ConfigError, load_config, parse_config, view_of
-from penstock.protocols.controller.config import segment_listener_of
+from penstock_pravega.controller.config import segment_listener_of
 
 S2 = "[listeners.s2]\n"
 SEGMENT = "[listeners.segment]\n"

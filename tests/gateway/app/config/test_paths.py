@@ -12,8 +12,8 @@ import pytest
 
 from penstock.app.config import Config, load_config, parse_config
 from penstock.core.config_fields import has
-from penstock.protocols.segment.config import SegmentBackTable
 from penstock_codecs.toml.hints import tables_in
+from penstock_pravega.segment.config import SegmentBackTable
 from penstock_s2.config import S2BackTable
 
 PATHS = """

@@ -12,7 +12,7 @@ from support.clocks import threads_hold
 from support.store import eventually
 from trio.testing import MockClock
 
-from penstock.protocols.segment.front.link import MOST_HOLD
+from penstock_pravega.segment.front.link import MOST_HOLD
 
 EACH = pytest.mark.parametrize("kind", BACKS)
 

@@ -12,7 +12,7 @@ from support.pravega.clients import wait_until
 from support.process import GatewayProcess
 from support.segment.client import ReleasedSocket, append_messages
 
-from penstock_codecs.segment import released, split_events
+from penstock_pravega.codec import released, split_events
 
 
 @pytest.fixture

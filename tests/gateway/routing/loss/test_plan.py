@@ -11,11 +11,11 @@ from penstock.app.config import BackTable, kind_of_back
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.protocols.back_opening import BackContext
 from penstock.protocols.plugin import back_kinds
-from penstock.protocols.segment.config import SegmentBackLoss, SegmentBackTable
-from penstock.protocols.segment.report import SegmentSide
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.loss.plan import EMBEDDED_SIDE, BackSide, Fate, FrontSide, plan_losses
 from penstock_durable.config import DurableBackLoss, DurableBackTable
+from penstock_pravega.segment.config import SegmentBackLoss, SegmentBackTable
+from penstock_pravega.segment.report import SegmentSide
 from penstock_s2.config import S2BackTable, S2SseBackTable
 from penstock_s2.report import S2Side
 from penstock_s3p.config import S3PBackLimits, S3PBackLoss, S3PBackTable

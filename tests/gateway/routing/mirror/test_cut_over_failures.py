@@ -11,7 +11,6 @@ from support.bridges.mirror import PRIMARY, ROUTE, SECONDARY, Two, append, route
 from support.store import BASIN, STREAM, Fails, sending
 
 from penstock.core.back import BackWrapper
-from penstock.protocols.segment.names import SegmentNames
 from penstock.routing.mirror.mirror import Mirror
 from penstock.routing.mirror.route import MirroredRoute
 from penstock.routing.mirror.settings import MirrorSettings
@@ -21,6 +20,7 @@ from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream, GetStreamConfig, ListBasins
 from penstock_codecs.streams import BasinConfig, StreamConfig, TimestampingMode
+from penstock_pravega.segment.names import SegmentNames
 
 Clock = trio.testing.MockClock
 

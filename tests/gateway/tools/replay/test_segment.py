@@ -13,11 +13,11 @@ from support.captures.dialogues import CLIENT, SERVER, RecordedStream, Said, con
 from support.s3p.front import store_with_basin
 from support.segment.front import Client
 
-from penstock.protocols.segment.front import SegmentFront
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.replay.report import ReplaySummary
 from penstock.tools.target.url import parse_target
-from penstock_codecs.segment import Dialect, join_events, released
+from penstock_pravega.codec import Dialect, join_events, released
+from penstock_pravega.segment.front import SegmentFront
 
 BODIES = [bytes([number]) * size for number, size in enumerate((1, 300, 5000, 20))]
 

@@ -1,0 +1,42 @@
+"""The controller in the analysis layer: gRPC calls over HTTP/2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock_analysis.capture import Sender
+from penstock_analysis.dialogue.http.plugin import HTTP_REDACTS, http_dialogue
+from penstock_analysis.plugin import HTTP, AnalysisPlugin
+
+if TYPE_CHECKING:
+    from penstock_analysis.dialogue.http.exchange import HttpProtocol
+    from penstock_analysis.redaction.requests import HttpBodies
+
+__all__ = ["PLUGIN"]
+
+
+def _http() -> HttpProtocol:
+    from penstock_pravega.capture.controller.calls import ControllerCalls
+
+    return ControllerCalls()
+
+
+def _bodies() -> HttpBodies:
+    from penstock_pravega.capture.controller.redaction import ControllerBodies
+
+    return ControllerBodies()
+
+
+PLUGIN: Final = AnalysisPlugin(
+    dialogue=http_dialogue,
+    layers=(HTTP, "grpc"),
+    hides=frozenset({Sender.SERVER}),
+    http=_http,
+    bodies=_bodies,
+    redacts={
+        **HTTP_REDACTS,
+        "tokens": "delegation tokens in responses",
+        "patterns": "gRPC messages and metadata",
+        "withheld": "messages above 4 MiB, and what cannot be parsed",
+    },
+)

@@ -1,6 +1,0 @@
-"""Segment stores as backs: Pravega's, or any that speaks its protocol (segment fact sheet)."""
-
-from penstock.protocols.segment.back.back import SegmentBack, open_segment
-from penstock.protocols.segment.back.settings import SegmentBackSettings
-
-__all__ = ["SegmentBack", "SegmentBackSettings", "open_segment"]
