@@ -17,7 +17,6 @@ RUN python -m venv --without-pip /opt/penstock
 COPY pyproject.toml requirements.lock README.md LICENSE ./
 COPY proto proto
 COPY codecs codecs
-COPY analysis analysis
 COPY gateway gateway
 COPY pipeline pipeline
 COPY config config

@@ -35,7 +35,7 @@ $(VENV)/.pip: pyproject.toml requirements.lock
 	@touch $@
 
 # Compiled for commands outside of make, too, so that the first one is quick.
-COMPILE = @env -u PYTHONPYCACHEPREFIX $(BIN)/python -m compileall -q -j 0 proto codecs analysis gateway pipeline
+COMPILE = @env -u PYTHONPYCACHEPREFIX $(BIN)/python -m compileall -q -j 0 proto codecs gateway pipeline
 
 $(VENV)/.run: $(VENV)/.pip
 	$(INSTALL) --editable .
@@ -97,7 +97,7 @@ endef
 test-newest:  ## the tests of codecs, captures, network and store with the newest packages that pyproject.toml allows
 	@$(MAKE) --no-print-directory VENV=$(VENV)/newest LOCK=--upgrade $(VENV)/newest/.run
 	$(VENV)/newest/bin/python -m pip install --quiet --upgrade --group test
-	$(VENV)/newest/bin/python -m pytest $(PARALLEL) $(addprefix tests/,proto codecs analysis penstock_durable penstock_kafka penstock_pravega penstock_s2 penstock_s3p gateway/net gateway/store) $(ARGS)
+	$(VENV)/newest/bin/python -m pytest $(PARALLEL) $(addprefix tests/,proto penstock_durable penstock_kafka penstock_pravega penstock_s2 penstock_s3p $(addprefix gateway/,model wire capture net store)) $(ARGS)
 
 static: $(VENV)/.dev
 	$(BIN)/ruff check .

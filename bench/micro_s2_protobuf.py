@@ -11,9 +11,9 @@ import statistics
 import time
 from collections.abc import Callable
 
-from penstock_codecs.model import Columns, Header, StreamRef
-from penstock_codecs.operations import Append
-from penstock_codecs.record_encoding import decode_records, encode_records
+from penstock.model.operations import Append
+from penstock.model.record_encoding import decode_records, encode_records
+from penstock.model.records import Columns, Header, StreamRef
 from penstock_proto import s2_pb2
 from penstock_s2.codec.protobuf import decode_append_input, encode_append_input
 from penstock_s2.codec.validation import validate_append

@@ -32,7 +32,7 @@ from recordings import Recorded
 from segments import RELEASED
 from servers import Client
 
-from penstock_analysis.capture import CaptureReader, Chunk
+from penstock.capture.pcapng import CaptureReader, Chunk
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = (100, 1024, 16 * 1024)

@@ -6,6 +6,8 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from penstock.core.config_fields import DEFAULT_BASIN, Table, Token, check_address, check_basin, check_server, key
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import KIB, MIB
 from penstock.protocols.tables import (
     LOST_ACK,
     MAX_CONNECTIONS,
@@ -18,9 +20,7 @@ from penstock.protocols.tables import (
     NumberedBackTable,
     Recover,
 )
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import KIB, MIB
-from penstock_codecs.media_types import DEFAULT_TYPE, essence
+from penstock.wire.media_types import DEFAULT_TYPE, essence
 
 __all__ = ["DurableBackLoss", "DurableBackTable", "DurableListener", "DurableListenerLimits", "DurableLoss"]
 

@@ -15,6 +15,8 @@ from urllib.parse import quote
 
 import trio
 
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import MIB
 from penstock.net.http.client import HttpClient, HttpStream, Response
 from penstock.protocols.conformance import (
     Cases,
@@ -26,9 +28,7 @@ from penstock.protocols.conformance import (
     require_equal,
     until,
 )
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.http.event_stream import EventParser
-from penstock_codecs.limits import MIB
+from penstock.wire.http.event_stream import EventParser
 
 __all__ = ["SUITE"]
 

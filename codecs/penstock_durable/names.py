@@ -11,9 +11,9 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.names import validate_basin_name, validate_stream_name
+from penstock.model.failures import FailureCode, fail
+from penstock.model.names import validate_basin_name, validate_stream_name
+from penstock.model.records import StreamRef
 from penstock_durable.config import DurableBackTable, DurableListener
 
 __all__ = ["DurableNames", "names_of"]

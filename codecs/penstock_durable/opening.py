@@ -7,7 +7,7 @@ from penstock.net.http.front_server import refuse_http
 from penstock.net.http.serving import HttpSettings
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.routing.access.clients import ClientRules
-from penstock_codecs.http import HttpLimits
+from penstock.wire.http import HttpLimits
 from penstock_durable.config import DurableListener, DurableListenerLimits
 from penstock_durable.front import DurableFront, DurableSettings
 from penstock_durable.names import names_of

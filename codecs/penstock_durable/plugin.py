@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.address import Address
 from penstock.core.config_fields import DEFAULT_BASIN
+from penstock.model.records import StreamRef
 from penstock.protocols.plugin import Advice, BackKind, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, FrontSide
-from penstock_codecs.model import StreamRef
 from penstock_durable.config import DurableBackTable, DurableListener
 
 if TYPE_CHECKING:

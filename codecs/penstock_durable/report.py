@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Iterator
 
 from penstock.core.address import Address
+from penstock.model.features import Feature
+from penstock.model.limits import MIB
+from penstock.model.operations import Capability
+from penstock.model.records import StreamRef
 from penstock.protocols.plugin import Example
 from penstock.protocols.tables import ConfigView
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item
-from penstock_codecs.features import Feature
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability
 from penstock_durable.codec import OVERHEAD_BYTES
 from penstock_durable.config import DurableBackTable, DurableListener
 from penstock_durable.names import names_of

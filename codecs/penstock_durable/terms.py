@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import Located
+from penstock.model.records import StreamRef
 from penstock.protocols.terms import Terms
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Located
 from penstock_durable.codec import spell_offset
 from penstock_durable.names import DurableNames
 

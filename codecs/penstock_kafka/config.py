@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from penstock.core.config_fields import DEFAULT_BASIN, Token, check_address, check_basin, check_server, key
+from penstock.model.limits import KIB, MIB
 from penstock.protocols.tables import (
     LOST_ACK,
     MAX_CONNECTIONS,
@@ -13,7 +14,6 @@ from penstock.protocols.tables import (
     ListenerTable,
     Recover,
 )
-from penstock_codecs.limits import KIB, MIB
 from penstock_kafka.names import is_topic
 
 __all__ = ["KafkaBackTable", "KafkaListener", "KafkaListenerLimits"]

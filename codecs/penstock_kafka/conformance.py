@@ -15,6 +15,8 @@ from typing import Any, Final, TypeVar
 import trio
 from msgspec.structs import replace
 
+from penstock.model.failures import OperationFailed, RemoteProtocolError
+from penstock.model.limits import MIB
 from penstock.protocols.conformance import (
     Cases,
     Deviation,
@@ -26,9 +28,7 @@ from penstock.protocols.conformance import (
     require_equal,
     until,
 )
-from penstock_codecs.codec import NEED_DATA
-from penstock_codecs.failures import OperationFailed, RemoteProtocolError
-from penstock_codecs.limits import MIB
+from penstock.wire.codec import NEED_DATA
 from penstock_kafka.codec import API_OF, API_VERSIONS, KafkaApi, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
 from penstock_kafka.codec import KafkaError as Code
 from penstock_kafka.codec.batches import KafkaBatch, encode_batch, read_batches

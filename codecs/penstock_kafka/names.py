@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
+from penstock.model.failures import FailureCode, fail
+from penstock.model.records import StreamRef
 
 __all__ = ["KafkaNames", "TopicPartition", "is_topic", "table_of", "topics_of", "without_gap"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.core.address import Address
+from penstock.model.features import Feature
+from penstock.model.operations import Capability
 from penstock.protocols.plugin import Example
 from penstock.protocols.tables import ConfigView
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item, bodies, carried
-from penstock_codecs.features import Feature
-from penstock_codecs.operations import Capability
 from penstock_kafka.config import KafkaBackTable, KafkaListener
 
 __all__ = ["KafkaSide", "back_side", "commands", "describe", "describe_names"]

@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.core.back import Back
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendAs, Attribute, GetAttribute, WriterPosition
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Appended, restamped_records
+from penstock.model.byte_operations import NO_ATTRIBUTE, AppendAs, Attribute, GetAttribute, WriterPosition
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Append, Appended, restamped_records
+from penstock.model.records import StreamRef
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.batches import KafkaBatch
 from penstock_kafka.codec.carrying import RecordsPart

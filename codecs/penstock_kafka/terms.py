@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.back import Back
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import FromSeqNum, Located, Start
+from penstock.model.records import StreamRef
 from penstock.protocols.terms import Terms
 from penstock.tables.struct_table import StructTable
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import FromSeqNum, Located, Start
 from penstock_kafka.groups.journal import GroupJournal
 from penstock_kafka.groups.offsets import CommittedOffsets, GroupPartition
 from penstock_kafka.names import KafkaNames, table_of

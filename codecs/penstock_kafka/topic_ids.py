@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 import trio
 
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock.net.limits.work import in_turns
-from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.schema import NO_UUID
 from penstock_kafka.sequences import KafkaRefusal

@@ -16,10 +16,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from penstock.tables.struct_table import Conflict, Prefix, StructTable
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import MIB
-from penstock_codecs.streams import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import MIB
+from penstock.model.streams import (
     DEFAULT_STREAM_CONFIG,
     INFINITE,
     Retention,
@@ -27,7 +26,8 @@ from penstock_codecs.streams import (
     StreamConfigPatch,
     TimestampingMode,
 )
-from penstock_codecs.table_operations import NOT_EXISTS
+from penstock.model.table_operations import NOT_EXISTS
+from penstock.tables.struct_table import Conflict, Prefix, StructTable
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.batches import LARGEST
 from penstock_kafka.codec.topic_messages import ConfigEntry

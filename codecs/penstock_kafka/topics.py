@@ -11,11 +11,11 @@ from typing import Final, NamedTuple, TypeVar
 import structlog
 
 from penstock.core.back import Back
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import CheckTail, CreateStream, DeleteStream, ListStreams
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig, StreamInfo
 from penstock.net.limits.work import in_turns
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CheckTail, CreateStream, DeleteStream, ListStreams
-from penstock_codecs.streams import StreamConfig, StreamInfo
 from penstock_kafka.names import KafkaNames, topics_of, without_gap
 
 __all__ = ["FirstPartition", "FoundTopic", "KafkaTopics"]

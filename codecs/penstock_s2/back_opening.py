@@ -15,7 +15,7 @@ from penstock.net.upstream import Credentials, CredentialsMode, Upstream
 from penstock.protocols.back_opening import BackContext
 from penstock.protocols.upstreams import secret_in, upstream_settings
 from penstock.routing.target import Target
-from penstock_codecs.compression import Compression
+from penstock.wire.compression import Compression
 from penstock_s2.back.back import open_s2
 from penstock_s2.back.settings import BasinStyle, S2BackSettings
 from penstock_s2.config import S2BackTable, S2SseBackTable

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.core.config_fields import Token, check_address, check_basin, check_server, key
+from penstock.model.limits import KIB, MIB
 from penstock.protocols.tables import (
     LOST_ACK,
     MAX_CONNECTIONS,
@@ -18,7 +19,6 @@ from penstock.protocols.tables import (
     ListenerTable,
     Recover,
 )
-from penstock_codecs.limits import KIB, MIB
 from penstock_s2.codec.locations import DEFAULT_LOCATION, LOCATION_PATTERN
 
 __all__ = ["S2BackTable", "S2Listener", "S2ListenerLimits", "S2SseBackTable"]

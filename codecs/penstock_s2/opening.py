@@ -8,7 +8,7 @@ from penstock.net.http.front_server import refuse_http
 from penstock.net.http.serving import HttpSettings
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.routing.access.authority import Authority
-from penstock_codecs.http import HttpLimits
+from penstock.wire.http import HttpLimits
 from penstock_s2.config import S2Listener, S2ListenerLimits
 from penstock_s2.front import S2Front, S2Settings
 

@@ -7,12 +7,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.address import Address
+from penstock.model.operations import Capability
 from penstock.protocols.plugin import Advice, BackKind, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, FrontSide
-from penstock_codecs.operations import Capability
 from penstock_s2.config import S2BackTable, S2Listener, S2SseBackTable
 
 if TYPE_CHECKING:

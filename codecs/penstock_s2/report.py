@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.core.address import Address
+from penstock.model.operations import Capability
 from penstock.protocols.plugin import Example
 from penstock.protocols.tables import ConfigView
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item, bodies, carried
-from penstock_codecs.operations import Capability
 from penstock_s2.config import S2Listener
 
 __all__ = ["CREDENTIALS", "S2Side", "commands", "describe", "served"]

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from penstock.core.config_fields import DEFAULT_BASIN, Table, check_address, check_basin, check_server, key
+from penstock.model.limits import MIB
 from penstock.protocols.tables import (
     LOST_ACK,
     MAX_CONNECTIONS,
@@ -15,7 +16,6 @@ from penstock.protocols.tables import (
     LossWord,
     NumberedBackTable,
 )
-from penstock_codecs.limits import MIB
 
 __all__ = ["S3PBackLimits", "S3PBackLoss", "S3PBackTable", "S3PListener", "S3PListenerLimits", "S3PLoss"]
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import trio
 
+from penstock.model.limits import KIB
 from penstock.protocols.conformance import (
     Cases,
     Deviation,
@@ -24,7 +25,6 @@ from penstock.protocols.conformance import (
     require,
     require_equal,
 )
-from penstock_codecs.limits import KIB
 
 __all__ = ["SUITE"]
 

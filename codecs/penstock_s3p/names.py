@@ -15,10 +15,10 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail, printable
-from penstock_codecs.limits import MAX_STREAM_NAME_BYTES
-from penstock_codecs.model import StreamRef
-from penstock_codecs.names import validate_basin_name, validate_stream_name
+from penstock.model.failures import FailureCode, OperationFailed, fail, printable
+from penstock.model.limits import MAX_STREAM_NAME_BYTES
+from penstock.model.names import validate_basin_name, validate_stream_name
+from penstock.model.records import StreamRef
 
 __all__ = ["BasinInName", "FixedBasin", "S3PNames", "s3p_names"]
 

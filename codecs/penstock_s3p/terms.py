@@ -6,10 +6,10 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import Located
+from penstock.model.records import StreamRef
 from penstock.protocols.terms import Terms
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Located
 from penstock_s3p.names import S3PNames
 
 __all__ = ["S3PTerms"]

@@ -1,5 +1,5 @@
 -- Shows the messages that Penstock decoded, in Wireshark 4.0 and later. `penstock export --to pcapng`, `penstock tail
--- --pcapng` and `penstock extcap` write them into comments of packets, as penstock_analysis/wireshark/comments.py
+-- --pcapng` and `penstock extcap` write them into comments of packets, as penstock/capture/wireshark/comments.py
 -- describes; nothing is decoded here. docs/wireshark.md says how to use it.
 
 set_plugin_info({ version = "2.0.0", description = "Messages that Penstock decoded" })

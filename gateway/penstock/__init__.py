@@ -1,7 +1,7 @@
 """Penstock: a multi-protocol gateway for append-only streams of records.
 
-This package has the sockets, fronts, backs, the embedded store, configuration and the command line. Encoding and
-decoding of the protocols is in `penstock_codecs`.
+This package has the record model, the sockets, the embedded store, captures, configuration and the command line. It
+imports no wire format: each is a package of its own (`penstock_s2` and others), found by its plug-ins.
 """
 
 from typing import Final

@@ -5,9 +5,9 @@
     spark.read.format("penstock").option("endpoint", "http://127.0.0.1:8080").option("stream", "penstock/hello").load()
     spark.read.format("penstock-capture").option("path", "recordings/").option("table", "records").load()
 
-Works on codecs (`penstock_codecs`) and blocking sockets; it imports neither trio nor the gateway (the command line, on
-the driver, shares its way to list commands), so that an executor needs this distribution with its extra `spark`, and
-nothing else.
+Works on the record model, captures and S2's codec (`penstock.model`, `.wire`, `.capture`, `penstock_s2.codec`) and on
+blocking sockets; it imports neither trio nor the rooms of the gateway that do (the command line, on the driver, shares
+its way to list commands), so that an executor needs this distribution with its extra `spark`, and nothing else.
 """
 
 from __future__ import annotations

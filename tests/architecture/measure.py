@@ -28,8 +28,6 @@ ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = {
     "penstock_spark": "pipeline",
     "penstock": "gateway",
-    "penstock_analysis": "analysis",
-    "penstock_codecs": "codecs",
     "penstock_proto": "proto",
     "penstock_durable": "codecs",
     "penstock_kafka": "codecs",

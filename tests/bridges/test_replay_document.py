@@ -20,7 +20,7 @@ from support.process import GatewayProcess
 from support.s3p.client import S3PClient
 
 from penstock.cli.main import main
-from penstock_codecs.model import RecordId
+from penstock.model.records import RecordId
 from penstock_s3p.codec import AppendedId, Ok
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "replay.md"

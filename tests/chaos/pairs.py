@@ -32,14 +32,14 @@ from penstock.app.bootstrap import open_listeners, open_router, open_store
 from penstock.app.config import parse_config
 from penstock.core import clock
 from penstock.core.back import Back
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Capability, CreateBasin, CreateStream
+from penstock.model.records import Record, StreamRef
 from penstock.net import upstream
 from penstock.net.upstream import Watch, unwatched
 from penstock.routing.router import Router
 from penstock.store import store
 from penstock.store.schema import connect_writer
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Record, StreamRef
-from penstock_codecs.operations import Capability, CreateBasin, CreateStream
 from penstock_durable.codec import RECORDS_TYPE, RecordContent
 
 __all__ = ["PAIRS", "Pair", "Run", "run", "run_real"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock_codecs.access_tokens import Op
+from penstock.model.access_tokens import Op
 from penstock_s2.codec.routes import S2Endpoint, match_route
 
 DOCUMENT = yaml.safe_load((Path(__file__).parents[2] / "docs" / "protocols" / "s2-openapi.yaml").read_text())

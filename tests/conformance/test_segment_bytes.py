@@ -13,7 +13,7 @@ from support.segment.client import UNKNOWN_WRITER, Address, DraftSocket, Release
 from support.segment.draft_blocks import READ
 from support.segment.messages import WRITER
 
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 from penstock_pravega.codec import append_messages, draft, join_events, released
 
 VECTORS = Path(__file__).parents[1] / "penstock_pravega/codec/segment_vectors.json"

@@ -21,8 +21,8 @@ from support.process import GatewayProcess, running_gateway
 from support.segment.client import Address, DraftSocket, ReleasedSocket, SegmentSocket, bytes_of, header
 from support.segment.messages import MESSAGES, WRITER
 
-from penstock_codecs.codec import Role
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
+from penstock.wire.codec import Role
 from penstock_pravega.codec import PLUGIN, Dialect, draft, join_events, released
 
 CONFIG = """\

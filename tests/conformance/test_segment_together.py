@@ -13,7 +13,7 @@ from support.s2.frames import append_input
 from support.s3p.client import S3PClient, S3PError, parse_id
 from support.segment.client import DraftSocket, ReleasedSocket, bytes_of
 
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 from penstock_pravega.codec import append_messages, draft, join_events, released, split_events
 from penstock_proto import s2_pb2 as pb
 

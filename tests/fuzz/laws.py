@@ -7,9 +7,9 @@ from random import Random
 from typing import Any, Final, TypeVar
 from zlib import crc32
 
-from penstock_codecs import conformance
-from penstock_codecs.codec import Codec, Pull
-from penstock_codecs.failures import RemoteProtocolError
+from penstock.model.failures import RemoteProtocolError
+from penstock.wire import conformance
+from penstock.wire.codec import Codec, Pull
 
 __all__ = ["chosen", "cuts", "keeps_the_laws", "pull"]
 
@@ -33,7 +33,7 @@ def cuts(data: bytes) -> Iterator[list[bytes]]:
 
 
 def keeps_the_laws(make: Callable[[], Codec[Any, Any]], data: bytes, limit: int) -> None:
-    """Check the laws that every codec keeps (`penstock_codecs.conformance`); `limit`: the most bytes that it holds."""
+    """Check the laws that every codec keeps (`penstock.wire.conformance`); `limit`: the most bytes that it holds."""
     whole = conformance.no_surprise(make, data)
     for pieces in cuts(data):
         cut = conformance.trace(make, pieces, limit=limit + max(map(len, pieces), default=0))

@@ -9,7 +9,7 @@ from typing import Final
 import atheris
 from fuzz.corpora import target_named
 
-PACKAGES: Final = ["penstock", "penstock_analysis", "penstock_codecs"]
+PACKAGES: Final = ["penstock", "penstock_durable", "penstock_kafka", "penstock_pravega", "penstock_s2", "penstock_s3p"]
 """The packages whose code guides the fuzzer."""
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from fuzz.corpora import FOLDER, read_corpus, target_named, targets
 
-from penstock_codecs.limits import KIB, MIB
+from penstock.model.limits import KIB, MIB
 
 MOST_MEMORY: Final = 32 * MIB
 """Most bytes that an input of a few hundred may cost; a length that is merely announced costs nothing."""

@@ -18,7 +18,7 @@ from support.s2.client import S2Client
 from support.s3p.client import S3PClient
 from support.segment.client import ReleasedSocket
 
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 
 LIMITED = """
 [limits]

@@ -13,7 +13,7 @@ from support.attacks import FROM
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
 from support.s2.client import S2Client
 
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 
 MANY = 10_000
 ROOM = 200

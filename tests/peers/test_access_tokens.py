@@ -20,7 +20,7 @@ from support.captures.redaction import leaks
 from support.peers import Curl, finish
 from support.process import BASIN, GatewayProcess
 
-from penstock_codecs.access_tokens import ResourceSet
+from penstock.model.access_tokens import ResourceSet
 
 
 def run_by_asyncio(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -27,11 +27,11 @@ from support.store import appending, batches
 
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import CheckTail, CreateStream, EnsureBasin, FromSeqNum, Read
+from penstock.model.records import Header, StreamRef
+from penstock.model.streams import BasinConfig, Cipher
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Header, StreamRef
-from penstock_codecs.operations import CheckTail, CreateStream, EnsureBasin, FromSeqNum, Read
-from penstock_codecs.streams import BasinConfig, Cipher
 from penstock_s2.back.back import S2Back, open_s2
 from penstock_s2.back.settings import S2BackSettings
 from penstock_s2.back.sse import open_s2_sse

@@ -19,8 +19,8 @@ from support.real_backs import Address
 from support.s2.client import S2Client
 from support.tls.certificates import self_signed
 
+from penstock.model.access_tokens import ResourceSet
 from penstock.routing.access.passwords import hash_password
-from penstock_codecs.access_tokens import ResourceSet
 
 GO = Path(__file__).parent / "go" / "kafka"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

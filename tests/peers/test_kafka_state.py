@@ -17,15 +17,12 @@ from support.store.table_histories import count_up, value_of
 from penstock.backends.logged_tables import LoggedTables, open_logged_tables
 from penstock.core.back import Back
 from penstock.core.scopes import FULL_SCOPE
-from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock.routing.access.authority import Authority
-from penstock.routing.access.token_table import TableOfTokens
-from penstock_codecs.access_tokens import AccessTokenInfo
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CheckTail
-from penstock_codecs.table_operations import (
+from penstock.model.access_tokens import AccessTokenInfo
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import MIB
+from penstock.model.operations import CheckTail
+from penstock.model.records import StreamRef
+from penstock.model.table_operations import (
     NOT_EXISTS,
     CreateTable,
     DeleteTable,
@@ -35,6 +32,9 @@ from penstock_codecs.table_operations import (
     UpdateTable,
     VersionedKey,
 )
+from penstock.net.upstream import Upstream, UpstreamSettings
+from penstock.routing.access.authority import Authority
+from penstock.routing.access.token_table import TableOfTokens
 from penstock_kafka.back import KafkaBackSettings
 from penstock_kafka.back.brokers import Brokers
 from penstock_kafka.back.state_topic import MAX_STATE_BATCH_BYTES, StateTopic

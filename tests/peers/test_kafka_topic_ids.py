@@ -15,7 +15,7 @@ from support.pravega.java import fetch_libraries
 from support.pravega.relay import Relay
 from support.process import CONFIG, running_gateway
 
-from penstock_codecs.codec import NEED_DATA
+from penstock.wire.codec import NEED_DATA
 from penstock_kafka.codec import KafkaRequest, KafkaServer
 
 

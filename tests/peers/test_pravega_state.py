@@ -14,11 +14,10 @@ from support.store.table_histories import count_up, value_of
 
 from penstock.backends.logged_tables import ByteLog, LoggedTables, open_logged_tables
 from penstock.core.back import Back
-from penstock.net.upstream import UpstreamSettings
-from penstock_codecs.byte_operations import GetByteStreamInfo
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.table_operations import (
+from penstock.model.byte_operations import GetByteStreamInfo
+from penstock.model.limits import MIB
+from penstock.model.records import StreamRef
+from penstock.model.table_operations import (
     CreateTable,
     ListTable,
     RemoveTableKeys,
@@ -26,6 +25,7 @@ from penstock_codecs.table_operations import (
     UpdateTable,
     VersionedKey,
 )
+from penstock.net.upstream import UpstreamSettings
 from penstock_pravega.segment.back import SegmentBack
 
 pytestmark = [pytest.mark.peer, pytest.mark.long]

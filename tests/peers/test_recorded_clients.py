@@ -21,8 +21,8 @@ from support.process import GatewayProcess, running_gateway
 from support.s2.sdk import connector
 from support.s3p.client import S3PClient
 
+from penstock.capture.pcapng import Chunk, Opened, Sender
 from penstock.recorder.captures.opening import CaptureEvents
-from penstock_analysis.capture import Chunk, Opened, Sender
 from penstock_proto import s2_pb2
 from penstock_s2.codec.s2s.frames import encode_frame
 

@@ -13,8 +13,8 @@ from support.captures.traffic import heard_in, recording
 from support.peers import unique
 from support.process import running_gateway
 
-from penstock_analysis.dialogue import APPENDED, DELIVERED
-from penstock_analysis.dialogue.records import records_in
+from penstock.capture.dialogue import APPENDED, DELIVERED
+from penstock.capture.dialogue.records import records_in
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ from support.pravega.clients import Found, PravegaClient, need_pravega
 from support.pravega.java import MAVEN_SECONDS, running_java
 from support.s3p.client import S3PClient
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.records import records_in
+from penstock.capture.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
+from penstock.capture.dialogue.records import records_in
+from penstock.capture.pcapng import Sender
 
 JAVA = Path(__file__).parent / "java" / "client"
 EVENTS = [b"event %d " % number + b"x" * (number * 37 % 5000) for number in range(200)] + [b"L" * 3_000_000]

@@ -15,9 +15,9 @@ from support.process import BASIN, GatewayProcess, running_gateway
 from support.s2.client import S2Client
 from support.s2.sdk import EVERY_COMPRESSION, connector
 
+from penstock.capture.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
+from penstock.capture.dialogue.dialogues import Dialogues
 from penstock.recorder.captures.opening import CaptureEvents
-from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.dialogues import Dialogues
 
 BODIES = [b"%d " % number + b"x" * (number * 61 % 3000) for number in range(120)] + [b"L" * 900_000, b""]
 HEADERS = [(b"k", b"v"), (b"k", b"\xff\x00")]

@@ -15,10 +15,10 @@ from support.process import CONFIG, GatewayProcess, running_gateway
 from support.s2.sdk import connector
 from support.s3p.client import S3PClient
 
+from penstock.capture.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
+from penstock.capture.dialogue.dialogues import Dialogues
+from penstock.capture.dialogue.records import records_in
 from penstock.recorder.captures.opening import CaptureEvents
-from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.dialogues import Dialogues
-from penstock_analysis.dialogue.records import records_in
 
 SECRET = b"card-4711-0815-4242-1717"
 BLANK = b"*" * len(SECRET)

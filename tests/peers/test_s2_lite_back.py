@@ -12,12 +12,8 @@ from support.real_backs import BackServer, S2Lite, SecondPenstock
 from support.store import appending, batches, command
 
 from penstock.core.back import AppendSession, Following
-from penstock.net.http.client import HttpVersion
-from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock_codecs.compression import Compression
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Header, Record, RecordBatch, RecordId, StreamPosition, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     CheckTail,
     CreateStream,
     EnsureBasin,
@@ -29,7 +25,11 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
-from penstock_codecs.streams import BasinConfig, StreamConfig
+from penstock.model.records import Header, Record, RecordBatch, RecordId, StreamPosition, StreamRef
+from penstock.model.streams import BasinConfig, StreamConfig
+from penstock.net.http.client import HttpVersion
+from penstock.net.upstream import Upstream, UpstreamSettings
+from penstock.wire.compression import Compression
 from penstock_s2.back.back import S2Back, open_s2
 from penstock_s2.back.settings import S2BackSettings
 from penstock_s2.back.sse import open_s2_sse

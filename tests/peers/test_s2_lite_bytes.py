@@ -15,12 +15,12 @@ from support.real_backs import BackServer, S2Lite
 from penstock.backends.byte_view import open_bytes_on_records
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.back import Back
+from penstock.model.byte_events import join_events, split_events
+from penstock.model.byte_operations import AppendBytes, GetAttribute, GetByteStreamInfo, ReadBytes, WriterPosition
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import CreateStream, EnsureBasin
+from penstock.model.records import StreamRef
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock_codecs.byte_events import join_events, split_events
-from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetByteStreamInfo, ReadBytes, WriterPosition
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, EnsureBasin
 from penstock_s2.back.back import open_s2
 from penstock_s2.back.settings import S2BackSettings
 

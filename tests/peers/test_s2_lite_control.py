@@ -11,11 +11,8 @@ from support.real_backs import BackServer, S2Lite, SecondPenstock
 from support.s2.client import S2Client
 from support.store import appending
 
-from penstock.net.http.client import HttpVersion
-from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     CheckTail,
     CreateBasin,
     CreateStream,
@@ -30,7 +27,10 @@ from penstock_codecs.operations import (
     ReconfigureBasin,
     ReconfigureStream,
 )
-from penstock_codecs.streams import BasinConfig, BasinConfigPatch, Retention, StreamConfig, StreamConfigPatch
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig, BasinConfigPatch, Retention, StreamConfig, StreamConfigPatch
+from penstock.net.http.client import HttpVersion
+from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock_s2.back.back import S2Back, open_s2
 from penstock_s2.back.settings import S2BackSettings
 

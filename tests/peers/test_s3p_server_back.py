@@ -14,10 +14,8 @@ from support.store import Fails, acknowledged, appending, bodies, records
 
 from penstock.backends.sequence_numbering import IndexedBack, open_indexed
 from penstock.core.delivery import Delivery
-from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode
+from penstock.model.operations import (
     CheckTail,
     CreateStream,
     DeleteStream,
@@ -27,6 +25,8 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
+from penstock.model.records import StreamRef
+from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock_s3p.back import S3PBackSettings, open_s3p
 
 pytestmark = pytest.mark.peer

@@ -14,9 +14,8 @@ from support.segment.back import append_of, opened
 
 from penstock.core.marks import START, Mark
 from penstock.core.native import Bounds
-from penstock.net.upstream import UpstreamSettings
-from penstock_codecs.byte_layout import MAX_BODY
-from penstock_codecs.byte_operations import (
+from penstock.model.byte_layout import MAX_BODY
+from penstock.model.byte_operations import (
     NO_ATTRIBUTE,
     AppendBytes,
     AttributeUpdate,
@@ -30,10 +29,10 @@ from penstock_codecs.byte_operations import (
     UpdateType,
     WriterPosition,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, DeleteStream, ListStreams
-from penstock_codecs.table_operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import CreateStream, DeleteStream, ListStreams
+from penstock.model.records import StreamRef
+from penstock.model.table_operations import (
     ANY_VERSION,
     NOT_EXISTS,
     CreateTable,
@@ -47,6 +46,7 @@ from penstock_codecs.table_operations import (
     UpdateTable,
     VersionedKey,
 )
+from penstock.net.upstream import UpstreamSettings
 from penstock_pravega.codec import join_events
 from penstock_pravega.segment.back import SegmentBack
 

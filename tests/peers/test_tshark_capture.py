@@ -13,7 +13,7 @@ import pytest
 from support.captures import NOW_NS, by_side, conversation, read, story, written
 from support.peers import need
 
-from penstock_analysis.capture import (
+from penstock.capture.pcapng import (
     CaptureEvent,
     Chunk,
     Closed,

@@ -9,7 +9,7 @@ from pathlib import Path
 from support.captures import s3p_talk
 from support.captures.tshark import tshark
 
-from penstock_analysis.capture import CaptureWriter, Chunk
+from penstock.capture.pcapng import CaptureWriter, Chunk
 
 LINES = [
     b"penstock decoded",

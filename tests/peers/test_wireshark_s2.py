@@ -13,8 +13,8 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from support.captures.tshark import Layer, Said, Talk, captured, client_says, cut, layers, server_says, tshark
 
-from penstock_analysis.capture.events import Sender
-from penstock_codecs.compression import Compression, compress
+from penstock.capture.pcapng.events import Sender
+from penstock.wire.compression import Compression, compress
 from penstock_proto import s2_pb2 as pb
 from penstock_s2.codec.s2s.frames import encode_frame, encode_terminal
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from support.captures.tshark import Layer, Said, Talk, captured, client_says, cut, exported, layers, server_says, tshark
 from support.peers import need
 
-from penstock_codecs.model import U64_MAX, RecordId
+from penstock.model.records import U64_MAX, RecordId
 from penstock_s3p.codec import (
     AppendedId,
     AppendRecords,

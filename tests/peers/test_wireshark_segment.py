@@ -17,7 +17,7 @@ from support.captures.tshark import Layer, Said, Talk, captured, client_says, cu
 from support.segment.draft_blocks import SHAPES
 from support.segment.messages import MESSAGES, WRITER, joined, message_of, ready_client
 
-from penstock_analysis.capture.events import Sender
+from penstock.capture.pcapng.events import Sender
 from penstock_pravega.codec import Dialect, SegmentMessage, draft, encode, join_events, released, split_events
 from penstock_pravega.codec.blocks import BlockData
 from penstock_pravega.codec.layout import Direction

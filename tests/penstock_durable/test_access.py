@@ -10,7 +10,7 @@ import pytest
 from support.access import TokensOf, closed_gateway, scope
 from support.process import GatewayProcess
 
-from penstock_codecs.access_tokens import ResourceSet
+from penstock.model.access_tokens import ResourceSet
 
 TEXT = {"content-type": "text/plain"}
 PRODUCER = {"producer-id": "p", "producer-epoch": "0"}

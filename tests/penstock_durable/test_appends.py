@@ -11,9 +11,9 @@ from support.http.client import Answer
 from trio.testing import MockClock
 
 from penstock.core.back import BackWrapper
-from penstock_codecs.byte_operations import AppendBytes, Seal
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.operations import Append, FromSeqNum, Operation, Read
+from penstock.model.byte_operations import AppendBytes, Seal
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import Append, FromSeqNum, Operation, Read
 from penstock_durable.front.catalog import StreamMeta
 
 

@@ -15,9 +15,9 @@ from support.durable import CLOSE, TEXT, Service, changed, events, ref
 from trio.testing import MockClock
 
 from penstock.core.back import Following, ReadSession, ReadSessionWrapper
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import Columns, RecordBatch, StreamPosition
-from penstock_codecs.operations import CheckTail, FromSeqNum, Locate, Operation, Read, Trim
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import CheckTail, FromSeqNum, Locate, Operation, Read, Trim
+from penstock.model.records import Columns, RecordBatch, StreamPosition
 from penstock_durable.codec import spell_offset
 
 

@@ -11,10 +11,10 @@ from support.store import appending
 from trio.testing import MockClock
 
 from penstock.core.back import Back, BackWrapper
-from penstock_codecs.byte_operations import GetByteStreamInfo, Seal
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.operations import Append, CreateStream, DeleteStream, FromSeqNum, Operation, Trim
-from penstock_codecs.table_operations import ListTable, RemoveTableKeys, UpdateTable
+from penstock.model.byte_operations import GetByteStreamInfo, Seal
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, CreateStream, DeleteStream, FromSeqNum, Operation, Trim
+from penstock.model.table_operations import ListTable, RemoveTableKeys, UpdateTable
 
 FORKED = ("stream-forked-from", "/v1/stream/a")
 

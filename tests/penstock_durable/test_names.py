@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import StreamRef
 from penstock_durable.names import DurableNames
 
 NAMES = DurableNames("/v1/stream/", "penstock")

@@ -18,15 +18,15 @@ from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.back import Back
 from penstock.core.identity import Identities
+from penstock.model.access_tokens import ResourceSet
+from penstock.model.byte_operations import GetByteStreamInfo
+from penstock.model.operations import CreateBasin, CreateStream
+from penstock.model.records import StreamRef
+from penstock.model.table_operations import ListTable
 from penstock.routing.access.authority import Authority, FileOfTokens
 from penstock.routing.access.clients import ClientRules
 from penstock.routing.access.guard import GuardedBack
 from penstock.tables.struct_table import Prefix, StructTable
-from penstock_codecs.access_tokens import ResourceSet
-from penstock_codecs.byte_operations import GetByteStreamInfo
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream
-from penstock_codecs.table_operations import ListTable
 from penstock_durable.front import DurableFront, DurableSettings
 from penstock_durable.front.catalog import StreamMeta
 

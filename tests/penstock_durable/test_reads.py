@@ -16,11 +16,11 @@ from support.store import appending, fence
 from trio.testing import MockClock
 
 from penstock.core.back import Back, Following, ReadSession, ReadSessionWrapper
+from penstock.model.byte_operations import Seal
+from penstock.model.operations import FromSeqNum, FromTailOffset, Read, Trim
+from penstock.model.records import Header, RecordBatch, StreamPosition
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.byte_operations import Seal
-from penstock_codecs.http import End
-from penstock_codecs.model import Header, RecordBatch, StreamPosition
-from penstock_codecs.operations import FromSeqNum, FromTailOffset, Read, Trim
+from penstock.wire.http import End
 from penstock_durable.codec import spell_offset
 
 NAMED = {0: (Header(b"name", b"value"),)}

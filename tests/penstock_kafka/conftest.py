@@ -12,8 +12,8 @@ from support.s3p.front import store_with_basin
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream
+from penstock.model.operations import CreateStream
+from penstock.model.records import StreamRef
 
 
 @pytest.fixture

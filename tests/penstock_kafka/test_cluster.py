@@ -9,16 +9,16 @@ from support.kafka.front import CannotList, Client, Connect, fetched, records, s
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.address import Address
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import (
     CheckTail,
     CreateStream,
     DeleteStream,
     GetStreamConfig,
     ReconfigureBasin,
 )
-from penstock_codecs.streams import BasinConfigPatch, Retention, StreamConfig, TimestampingMode
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfigPatch, Retention, StreamConfig, TimestampingMode
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.cluster_messages import (
     ApiVersionsRequest,

@@ -18,11 +18,11 @@ from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import BackWrapper
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
+from penstock.model.byte_operations import ReadBytes
+from penstock.model.operations import Append, Appended, CreateBasin, CreateStream, FromSeqNum, ReconfigureStream
+from penstock.model.records import EVENT_TIME, Columns, Header, RecordBatch, RecordId, StreamRef
+from penstock.model.streams import BasinConfig, Cipher, StreamConfigPatch, TimestampingMode
 from penstock.routing.loss.loss import LossPolicy, carry
-from penstock_codecs.byte_operations import ReadBytes
-from penstock_codecs.model import EVENT_TIME, Columns, Header, RecordBatch, RecordId, StreamRef
-from penstock_codecs.operations import Append, Appended, CreateBasin, CreateStream, FromSeqNum, ReconfigureStream
-from penstock_codecs.streams import BasinConfig, Cipher, StreamConfigPatch, TimestampingMode
 from penstock_kafka.codec.batches import KafkaBatch, encode_batch, read_batches
 from penstock_kafka.codec.compression import KafkaCompression
 from penstock_kafka.codec.record_messages import (

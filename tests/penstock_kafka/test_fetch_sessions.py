@@ -8,8 +8,8 @@ from support.kafka.front import Client, fetched, fetching
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.model import StreamRef, metered_size
-from penstock_codecs.operations import Append, CreateStream
+from penstock.model.operations import Append, CreateStream
+from penstock.model.records import StreamRef, metered_size
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.record_messages import FetchRequest, FetchResponse, ForgottenTopic
 from penstock_kafka.front import fetch_sessions

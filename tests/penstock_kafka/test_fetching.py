@@ -14,9 +14,9 @@ from support.kafka.front import Client, Connect, fetched, fetching, records, ser
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Following, ReadSession, ReadSessionWrapper
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import Header, RecordBatch, StreamPosition, StreamRef, metered_size
-from penstock_codecs.operations import Append, CreateStream, DeleteStream, FromSeqNum, Locate, Operation, Read, Trim
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import Append, CreateStream, DeleteStream, FromSeqNum, Locate, Operation, Read, Trim
+from penstock.model.records import Header, RecordBatch, StreamPosition, StreamRef, metered_size
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.batches import read_batches
 from penstock_kafka.codec.record_messages import (

@@ -24,11 +24,10 @@ from support.store.byte_reads import forget_recent
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.byte_operations import GetByteStreamInfo, Merge, ReadBytes, Seal
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import Header, RecordBatch, StreamRef, event_time_of
-from penstock_codecs.operations import (
+from penstock.model.byte_layout import Layout
+from penstock.model.byte_operations import GetByteStreamInfo, Merge, ReadBytes, Seal
+from penstock.model.failures import FailureCode
+from penstock.model.operations import (
     Append,
     CheckTail,
     CreateBasin,
@@ -40,7 +39,8 @@ from penstock_codecs.operations import (
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.streams import BasinConfig, Cipher, StreamConfigPatch, TimestampingMode
+from penstock.model.records import Header, RecordBatch, StreamRef, event_time_of
+from penstock.model.streams import BasinConfig, Cipher, StreamConfigPatch, TimestampingMode
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.batches import KafkaBatch, encode_batch, header_of, read_batches, resealed
 from penstock_kafka.codec.carrying import KEY, encoded_records, parts_of

@@ -5,9 +5,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Located
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Located
+from penstock.model.records import StreamRef
 from penstock_kafka.names import KafkaNames, TopicPartition, topics_of
 from penstock_kafka.terms import KafkaTerms
 from penstock_pravega.segment.names import SegmentName

@@ -13,11 +13,11 @@ from support.kafka.front import Client, Connect, fetched, records, serving
 from trio.testing import wait_all_tasks_blocked
 
 from penstock.backends.embedded import EmbeddedBack
+from penstock.model.byte_operations import AppendAs
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import Append, CheckTail, CreateStream, Operation
+from penstock.model.records import StreamRef
 from penstock.observe.metrics.families import STORE_COMMITS
-from penstock_codecs.byte_operations import AppendAs
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, CheckTail, CreateStream, Operation
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.batches import KafkaBatch, encode_batch
 from penstock_kafka.codec.record_messages import (

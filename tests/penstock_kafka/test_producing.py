@@ -17,13 +17,13 @@ from support.s3p.front import store_with_basin
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.permissions import APPEND, Permission
+from penstock.model.byte_operations import AppendAs, GetAttribute, Seal
+from penstock.model.failures import FailureCode, fail
+from penstock.model.limits import MIB
+from penstock.model.operations import Append, CheckTail, CreateStream, DeleteStream, Operation
+from penstock.model.records import StreamRef
 from penstock.net.limits import CONNECTION_QUOTA, ConnectionQuota, Limiter
 from penstock.net.limits.settings import Limits
-from penstock_codecs.byte_operations import AppendAs, GetAttribute, Seal
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, CheckTail, CreateStream, DeleteStream, Operation
 from penstock_kafka.codec import KafkaError, batches
 from penstock_kafka.codec.batches import BATCH_HEADER, KafkaBatch, encode_batch
 from penstock_kafka.codec.compression import KafkaCompression, decompress

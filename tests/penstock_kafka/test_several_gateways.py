@@ -15,8 +15,8 @@ from penstock.backends.embedded import EmbeddedBack
 from penstock.backends.logged_tables import Lease, open_logged_tables
 from penstock.backends.logged_tables.leases import PATIENCE
 from penstock.core.address import Address
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream
+from penstock.model.operations import CreateStream
+from penstock.model.records import StreamRef
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.cluster_messages import (
     DescribeClusterRequest,

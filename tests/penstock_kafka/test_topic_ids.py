@@ -9,9 +9,9 @@ from support.kafka.front import CannotList, Client, Connect, fetched, fetching, 
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
+from penstock.model.operations import CreateStream, DeleteStream, ListStreams, Operation
+from penstock.model.records import StreamRef
 from penstock.store.reader import ReaderThreads
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, DeleteStream, ListStreams, Operation
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.batches import encode_batch
 from penstock_kafka.codec.cluster_messages import (

@@ -12,10 +12,10 @@ from support.s2.frames import FrameReader, append_input, encode_frame
 from trio.testing import MockClock, memory_stream_pair
 
 from penstock.core.back import AppendSession, Following, ReadSession
+from penstock.model.operations import Append, Appended, Read
+from penstock.model.records import RecordBatch, StreamPosition, StreamRef
+from penstock.model.streams import StreamConfig
 from penstock.net.http.serving import HttpSettings, serve_http
-from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
-from penstock_codecs.operations import Append, Appended, Read
-from penstock_codecs.streams import StreamConfig
 from penstock_proto import s2_pb2 as pb
 from penstock_s2.front import S2Front, S2Settings
 

@@ -12,10 +12,10 @@ from support.backs import PartialBack
 from support.http.client import HttpClient, memory_pair
 
 from penstock.core.back import Following, ReadSession
+from penstock.model.operations import Read
+from penstock.model.records import Columns, RecordBatch, StreamPosition
 from penstock.net.http.serving import HttpSettings, serve_http
-from penstock_codecs.http import End, HttpLimits
-from penstock_codecs.model import Columns, RecordBatch, StreamPosition
-from penstock_codecs.operations import Read
+from penstock.wire.http import End, HttpLimits
 from penstock_s2.codec.formats import BytesFormat
 from penstock_s2.codec.json_records import encode_read_batch
 from penstock_s2.front import S2Front, S2Settings

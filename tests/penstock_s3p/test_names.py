@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.markdown import tables_of
 
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.names import validate_stream_name
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.names import validate_stream_name
+from penstock.model.records import StreamRef
 from penstock_s3p.names import BasinInName, FixedBasin, S3PNames, s3p_names
 
 MAPPINGS: dict[str, S3PNames] = {"fixed": FixedBasin("penstock"), "path": BasinInName()}

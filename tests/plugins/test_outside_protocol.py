@@ -26,8 +26,8 @@ from support.process import GatewayProcess
 from support.s2.client import S2Client
 from support.s3p.client import S3PClient
 
-from penstock_codecs import conformance
-from penstock_codecs.codec import Role
+from penstock.wire import conformance
+from penstock.wire.codec import Role
 
 OUTSIDE = Path(__file__).parents[1] / "outside"
 LISTENERS = """

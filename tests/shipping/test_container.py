@@ -32,7 +32,6 @@ CONTEXT: Final = (
     "LICENSE",
     "proto",
     "codecs",
-    "analysis",
     "gateway",
     "pipeline",
     "config",

@@ -22,13 +22,11 @@ from penstock import DISTRIBUTION
 
 SOURCES: Final = (
     "proto/penstock_proto",
-    "codecs/penstock_codecs",
     "codecs/penstock_durable",
     "codecs/penstock_kafka",
     "codecs/penstock_pravega",
     "codecs/penstock_s2",
     "codecs/penstock_s3p",
-    "analysis/penstock_analysis",
     "gateway/penstock",
     "pipeline/penstock_spark",
 )

@@ -10,7 +10,7 @@ import sys
 from support.needs import PACKAGES
 from support.shipping import ROOT
 
-STANDING_ALONE = ("tests/codecs", "tests/analysis", "tests/gateway/store")
+STANDING_ALONE = ("tests/gateway/model", "tests/gateway/wire", "tests/gateway/capture", "tests/gateway/store")
 LACKING = (
     "tests/pipeline/sink/test_columns.py",
     "tests/peers/test_s2_sdk_python.py",
@@ -31,4 +31,4 @@ def test_files_whose_packages_are_missing_are_skipped_and_say_how_to_install_the
     for file, reason in skipped.items():
         package = reason.partition(" ")[0]
         assert package in PACKAGES and reason == f"{package} is not installed: {PACKAGES[package].how}", file
-    assert done.stdout.count("tests/codecs/") > 100 and done.stdout.count("tests/gateway/store/") > 100
+    assert done.stdout.count("tests/gateway/wire/") > 100 and done.stdout.count("tests/gateway/store/") > 100

@@ -27,13 +27,11 @@ from support.shipping import ROOT, install_packages, pip, serving
 
 PACKAGES: Final = (
     "proto/penstock_proto",
-    "codecs/penstock_codecs",
     "codecs/penstock_durable",
     "codecs/penstock_kafka",
     "codecs/penstock_pravega",
     "codecs/penstock_s2",
     "codecs/penstock_s3p",
-    "analysis/penstock_analysis",
     "gateway/penstock",
     "pipeline/penstock_spark",
 )
@@ -43,7 +41,6 @@ CONTEXT: Final = (
     "LICENSE",
     "proto",
     "codecs",
-    "analysis",
     "gateway",
     "pipeline",
     "config",

@@ -22,14 +22,14 @@ from penstock.core.back import Back
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
 from penstock.core.native import Native
+from penstock.model.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes, Truncate
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.limits import MIB
+from penstock.model.operations import Append
+from penstock.model.records import Record, RecordId, StreamRef
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes, Truncate
-from penstock_codecs.compression import Compression
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import Record, RecordId, StreamRef
-from penstock_codecs.operations import Append
+from penstock.wire.compression import Compression
 from penstock_durable.back import DurableBackSettings, open_durable
 from penstock_durable.back.offsets import OffsetTable
 from penstock_durable.back.requests import DurableRequests

@@ -14,11 +14,10 @@ from simulation.checker import COMMAND, EMPTY, Call, Done, Log, Lost, Refused, V
 from support.store import appending, fence, trim_record
 
 from penstock.core.back import AppendSession, Back, Following
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, Merge, Seal
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Record, StreamRef, is_command
-from penstock_codecs.operations import (
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import AppendBytes, Merge, Seal
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     Append,
     Appended,
     CheckTail,
@@ -30,6 +29,7 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
+from penstock.model.records import Record, StreamRef, is_command
 
 __all__ = [
     "BASIN",

@@ -23,7 +23,7 @@ from penstock.net import accepting, listeners
 from penstock.net.accepting import Accepting, Listener
 from penstock.net.limits.limiter import ConnectionQuota
 from penstock.observe.taps.connections import Connections
-from penstock_codecs.http import Buffer
+from penstock.wire.http import Buffer
 
 __all__ = ["Network"]
 

@@ -36,9 +36,9 @@ from penstock.app.server import serve
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back
 from penstock.core.errors import CannotStart, StoreFailed
+from penstock.model.failures import OperationFailed
 from penstock.net.upstream import Watch
 from penstock.store.schema import FILE_NAME
-from penstock_codecs.failures import OperationFailed
 
 __all__ = ["NO_FAULTS", "Report", "Simulation", "faults_of", "has_fronts"]
 

@@ -22,14 +22,14 @@ from simulation.simulation import NO_FAULTS, Simulation
 
 from penstock.core.back import AppendSession, AppendSessionWrapper, Back, BackWrapper
 from penstock.core.errors import CannotStart
+from penstock.model.byte_operations import AppendBytes, WriterPosition
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import Append, Appended, CheckTail
+from penstock.model.records import RecordBatch, StreamPosition, StreamRef
 from penstock.net.http.following import FollowingSession
 from penstock.store import checkpointer, committer, payload_files, schema, store
 from penstock.store.append_changes import BatchesChange
 from penstock.store.schema import FILE_NAME
-from penstock_codecs.byte_operations import AppendBytes, WriterPosition
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
-from penstock_codecs.operations import Append, Appended, CheckTail
 from penstock_durable.front.appends import Appends
 from penstock_kafka.codec.batches import KafkaBatch
 from penstock_kafka.codec.carrying import RecordsPart

@@ -12,7 +12,7 @@ from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.errors import CannotStart, StoreFailed
-from penstock_codecs.operations import EnsureBasin
+from penstock.model.operations import EnsureBasin
 
 
 @pytest.mark.parametrize("end", [pytest.param("kill", marks=pytest.mark.slow), "lose_power"])

@@ -11,8 +11,8 @@ from pathlib import Path
 from support.process import CONFIG, GatewayProcess, running_gateway
 
 from penstock.core.scopes import FULL_SCOPE
+from penstock.model.access_tokens import AccessTokenInfo, Op, ResourceSet, Scope, utc_time
 from penstock.routing.access.token_file import TokenFile
-from penstock_codecs.access_tokens import AccessTokenInfo, Op, ResourceSet, Scope, utc_time
 
 __all__ = ["ALL", "CLOSED", "TokensOf", "closed_gateway", "scope"]
 

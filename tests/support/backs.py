@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.back import Back, BackWrapper
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, Read
+from penstock.model.operations import Capability, Read
+from penstock.model.records import StreamRef
 
 __all__ = ["DecodedBack", "PartialBack", "SmallBatches"]
 

@@ -19,14 +19,14 @@ from support.store import appending
 
 from penstock.app.config import BackTable, kind_of_back
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
+from penstock.model.operations import CreateBasin, CreateStream
+from penstock.model.records import RecordId, StreamRef
+from penstock.model.streams import BasinConfig
 from penstock.net import upstream
 from penstock.net.http.serving import serve_http
 from penstock.protocols.back_opening import BackContext
 from penstock.protocols.plugin import back_kinds
 from penstock.routing.target import Target
-from penstock_codecs.model import RecordId, StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream
-from penstock_codecs.streams import BasinConfig
 from penstock_pravega.codec import Dialect, append_messages, released
 from penstock_pravega.segment.config import SegmentBackTable
 from penstock_pravega.segment.front import SegmentFront

@@ -12,9 +12,9 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from google.protobuf.wrappers_pb2 import BytesValue, DoubleValue, Int32Value, StringValue
 
+from penstock.model.failures import FailureCode, fail
 from penstock.net.grpc import Code, GrpcContext, GrpcError, GrpcService, Method
 from penstock.net.http.serving import serve_http
-from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["NAME", "Calls", "serving_grpc"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import trio
 
+from penstock.capture.pcapng import CaptureEvent, Chunk, Closed, Noted, Opened, Sender, Side
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import Tap
 from penstock.observe.taps.tapped import TappedStream
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Noted, Opened, Sender, Side
 
 __all__ = ["Heard", "taken", "tapped_front"]
 

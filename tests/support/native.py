@@ -15,11 +15,11 @@ from support.backs import PartialBack
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
 from penstock.core.native import Bounds, Native, NativeAck, NativeAppendSession, Scanned
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import RecordId, StreamRef, next_record_id
-from penstock_codecs.operations import Append, Capability, ListStreams, Page
-from penstock_codecs.streams import StreamInfo
-from penstock_codecs.table_operations import (
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import Append, Capability, ListStreams, Page
+from penstock.model.records import RecordId, StreamRef, next_record_id
+from penstock.model.streams import StreamInfo
+from penstock.model.table_operations import (
     CreateTable,
     DeleteTable,
     ListTable,

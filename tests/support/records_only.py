@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from support.backs import DecodedBack
 
 from penstock.core.back import AppendSessionWrapper, Back, BackWrapper
-from penstock_codecs import byte_operations, table_operations
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.operations import Append, Appended, Capability, Located, Read
+from penstock.model import byte_operations, table_operations
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, Appended, Capability, Located, Read
 
 _MORE = frozenset({Capability.BYTES, Capability.TABLES})
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Opened, Sender, SocketAddress
+from penstock.capture.pcapng import CaptureEvent, Chunk, Conversation, Opened, Sender, SocketAddress
 
 __all__ = ["LateRelay", "Relay", "Relayed", "recorded"]
 

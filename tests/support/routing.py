@@ -9,12 +9,8 @@ import pytest
 from penstock.app.config import RouteTable
 from penstock.core.back import Back, BackWrapper
 from penstock.core.permissions import Permission
-from penstock.routing.route import Route
-from penstock.routing.router import Router
-from penstock.routing.target import Target, TargetHolder
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import (
     Capability,
     EnsureBasin,
     EnsureStream,
@@ -24,7 +20,11 @@ from penstock_codecs.operations import (
     Operation,
     Read,
 )
-from penstock_codecs.streams import BasinConfig
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig
+from penstock.routing.route import Route
+from penstock.routing.router import Router
+from penstock.routing.target import Target, TargetHolder
 
 __all__ = ["AUTO", "Without", "made", "names", "refusal", "refused_read", "refused_session", "routed"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from penstock_codecs.codec import Pull
+from penstock.wire.codec import Pull
 from penstock_pravega.codec import SegmentServer, released
 
 __all__ = ["Answer", "Fixed", "ScriptedServer", "segment_store"]

@@ -80,8 +80,7 @@ def file_of(item: pytest.Item) -> str:
 
 
 SHORT = (
-    "tests/analysis/",
-    "tests/codecs/",
+    *(f"tests/gateway/{room}/" for room in ("model", "wire", "capture")),
     *(f"tests/penstock_{protocol}/codec/" for protocol in ("durable", "kafka", "pravega", "s2", "s3p")),
 )
 """Rooms whose files take a second or two."""

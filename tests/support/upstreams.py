@@ -13,14 +13,14 @@ import pytest
 import trio
 from support.http.client import StreamPair, memory_pair
 
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock.net.draining import Draining
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.http.exchange import Handler
 from penstock.net.http.serving import HttpSettings, serve_http
 from penstock.net.upstream import Credentials, Upstream, UpstreamSettings
-from penstock_codecs.codec import Role
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.http import Body, End, HttpLimits, Outgoing, Received, ResponseHead, connection
+from penstock.wire.codec import Role
+from penstock.wire.http import Body, End, HttpLimits, Outgoing, Received, ResponseHead, connection
 
 Serve = Callable[[trio.abc.Stream], Awaitable[object]]
 WHERE = "back far at example:1"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from penstock_codecs.failures import OperationFailed, RemoteProtocolError
-from penstock_codecs.limits import MIB
+from penstock.model.failures import OperationFailed, RemoteProtocolError
+from penstock.model.limits import MIB
 from penstock_durable.back.cursor import ContentCursor
 from penstock_durable.back.offsets import KnownOffset
 from penstock_durable.codec import StreamContent, TakenRecords

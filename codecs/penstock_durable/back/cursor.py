@@ -12,10 +12,10 @@ from contextlib import AsyncExitStack
 
 import trio
 
+from penstock.model.failures import FailureCode, OperationFailed, fail
 from penstock.net.http.client.connection import HttpStream
 from penstock.net.upstream import broke
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.http import ResponseHead
+from penstock.wire.http import ResponseHead
 from penstock_durable.back.offsets import KnownOffset
 from penstock_durable.back.requests import DurableRequests
 from penstock_durable.back.streams import ServerStream

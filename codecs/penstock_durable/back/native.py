@@ -16,14 +16,14 @@ from penstock.core.back import Back
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
 from penstock.core.native import Bounds, Native, NativeAck, NativeAppendSession, Scanned
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, Capability, ListStreams, Page
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamInfo
 from penstock.net.http.client.client import HttpClient
 from penstock.net.http.client.settings import HttpClientSettings
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Capability, ListStreams, Page
-from penstock_codecs.streams import StreamInfo
 from penstock_durable.back.beginning import Beginning, find_beginning
 from penstock_durable.back.cursor import ContentCursor
 from penstock_durable.back.offsets import KnownOffset, OffsetTable

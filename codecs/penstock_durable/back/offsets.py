@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.core.back import Back
+from penstock.model.records import StreamRef
 from penstock.tables.struct_table import Prefix, StructTable
-from penstock_codecs.model import StreamRef
 from penstock_durable.codec import BEGINNING
 
 __all__ = ["KnownOffset", "KnownOffsets", "OffsetTable"]

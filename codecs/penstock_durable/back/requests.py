@@ -8,15 +8,15 @@ from typing import Final, TypeVar
 
 import trio
 
+from penstock.model.failures import Failure, OperationFailed, RemoteProtocolError
+from penstock.model.limits import KIB
+from penstock.model.records import StreamRef
 from penstock.net.http.client.client import HttpClient, Response
 from penstock.net.http.client.connection import HttpStream
 from penstock.net.upstream import broke
 from penstock.observe.context import TRACE
 from penstock.observe.tracing import SpanKind, span, tracer
-from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
-from penstock_codecs.http import HttpHeaders, ResponseHead
-from penstock_codecs.limits import KIB
-from penstock_codecs.model import StreamRef
+from penstock.wire.http import HttpHeaders, ResponseHead
 from penstock_durable.codec import (
     AppendAnswer,
     AppendRequest,

@@ -6,8 +6,8 @@ import msgspec
 
 from penstock.core.config_fields import DEFAULT_BASIN
 from penstock.core.delivery import Delivery
+from penstock.model.limits import MIB
 from penstock.net.http.client.settings import HttpVersion
-from penstock_codecs.limits import MIB
 from penstock_durable.codec import RECORDS_TYPE
 from penstock_durable.names import DurableNames
 

@@ -9,9 +9,9 @@ from weakref import WeakValueDictionary
 import msgspec
 import trio
 
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.records import StreamRef
 from penstock.net.upstream import broke
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
 from penstock_durable.back.offsets import KnownOffsets, OffsetTable
 from penstock_durable.back.requests import DurableRequests
 from penstock_durable.back.settings import DurableBackSettings

@@ -21,9 +21,9 @@ from msgspec.structs import replace
 from penstock.backends.together import GroupingWriter, QueuedAppend, UpstreamName
 from penstock.core.delivery import Delivery
 from penstock.core.native import NativeAck
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import NO_HEADERS, StreamRef
-from penstock_codecs.operations import Append
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Append
+from penstock.model.records import NO_HEADERS, StreamRef
 from penstock_durable.back.requests import DurableRequests
 from penstock_durable.back.settings import DurableBackSettings
 from penstock_durable.codec import AppendRequest, Producer, StreamContent

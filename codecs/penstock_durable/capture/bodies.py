@@ -6,18 +6,18 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES
-from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.exchange import SeenExchange, header
-from penstock_analysis.dialogue.http.json_places import place_of
-from penstock_analysis.dialogue.http.whole_body import WholeBody
-from penstock_codecs.compression import Compression
-from penstock_codecs.failures import OperationFailed, RemoteProtocolError
-from penstock_codecs.http.observer.faults import HttpFault, TimedRange
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import metered_size
-from penstock_codecs.operations import Append
+from penstock.capture.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES
+from penstock.capture.dialogue.http.collector import MessageCollector
+from penstock.capture.dialogue.http.exchange import SeenExchange, header
+from penstock.capture.dialogue.http.json_places import place_of
+from penstock.capture.dialogue.http.whole_body import WholeBody
+from penstock.capture.pcapng import Sender
+from penstock.model.failures import OperationFailed, RemoteProtocolError
+from penstock.model.limits import MIB
+from penstock.model.operations import Append
+from penstock.model.records import metered_size
+from penstock.wire.compression import Compression
+from penstock.wire.http.observer.faults import HttpFault, TimedRange
 from penstock_durable.capture.clauses import BODIES, JSON_MODE
 from penstock_durable.capture.content import delivered, first_number, number_of, position_fields, read_body
 from penstock_durable.capture.requests import Asked, header_of, report_request

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from penstock_analysis.capture import Conversation
-from penstock_analysis.dialogue.columns import LazyRecords, numbered
-from penstock_analysis.dialogue.messages import DELIVERED, SeenRecord
-from penstock_codecs.failures import OperationFailed, RemoteProtocolError
-from penstock_codecs.model import NO_HEADERS, Headers
+from penstock.capture.dialogue.columns import LazyRecords, numbered
+from penstock.capture.dialogue.messages import DELIVERED, SeenRecord
+from penstock.capture.pcapng import Conversation
+from penstock.model.failures import OperationFailed, RemoteProtocolError
+from penstock.model.records import NO_HEADERS, Headers
 from penstock_durable.codec import (
     DEFAULT_TYPE,
     Control,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.event_reader import EventReader
-from penstock_analysis.dialogue.http.exchange import SeenExchange, header
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.http.event_stream import RawEvent
-from penstock_codecs.http.observer.faults import HttpFault, TimedRange
+from penstock.capture.dialogue.http.collector import MessageCollector
+from penstock.capture.dialogue.http.event_reader import EventReader
+from penstock.capture.dialogue.http.exchange import SeenExchange, header
+from penstock.capture.pcapng import Sender
+from penstock.model.failures import OperationFailed
+from penstock.wire.http.event_stream import RawEvent
+from penstock.wire.http.observer.faults import HttpFault, TimedRange
 from penstock_durable.capture.clauses import EVENTS
 from penstock_durable.capture.content import BodyRecords, delivered, first_number, number_of, position_fields
 from penstock_durable.codec import MAX_EVENT_BYTES, Control, DataEvent, DurableEventsClient, EventMode

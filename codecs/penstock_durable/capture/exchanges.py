@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.exchange import (
+from penstock.capture.dialogue.http.collector import MessageCollector
+from penstock.capture.dialogue.http.exchange import (
     CODINGS,
     READING,
     BodyReader,
@@ -19,11 +18,12 @@ from penstock_analysis.dialogue.http.exchange import (
     SeenExchange,
     header,
 )
-from penstock_codecs.compression import Compression
-from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.http import RequestHead
-from penstock_codecs.http.observer.faults import HttpFault, TimedRange
-from penstock_codecs.model import StreamRef
+from penstock.capture.pcapng import Sender
+from penstock.model.failures import RemoteProtocolError
+from penstock.model.records import StreamRef
+from penstock.wire.compression import Compression
+from penstock.wire.http import RequestHead
+from penstock.wire.http.observer.faults import HttpFault, TimedRange
 from penstock_durable.capture.bodies import AppendBody, BatchBody, ErrorBody
 from penstock_durable.capture.clauses import APPENDS, CREATES, POLLS, READS
 from penstock_durable.capture.content import number_of, position_fields

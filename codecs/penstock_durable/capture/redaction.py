@@ -6,14 +6,14 @@ from typing import Final, cast
 
 from google.protobuf.descriptor import Descriptor
 
-from penstock_analysis.redaction.contents import Content
-from penstock_analysis.redaction.event_text import event_edits
-from penstock_analysis.redaction.flow import Flow
-from penstock_analysis.redaction.leaves import Leaves
-from penstock_analysis.redaction.protobuf import NotProtobuf, message_edits
-from penstock_analysis.redaction.requests import Fields, HttpBodies, RequestParts, value_of
-from penstock_analysis.redaction.text import Edit
-from penstock_analysis.redaction.units import PLAIN, Blind, EventBody, coded
+from penstock.capture.redaction.contents import Content
+from penstock.capture.redaction.event_text import event_edits
+from penstock.capture.redaction.flow import Flow
+from penstock.capture.redaction.leaves import Leaves
+from penstock.capture.redaction.protobuf import NotProtobuf, message_edits
+from penstock.capture.redaction.requests import Fields, HttpBodies, RequestParts, value_of
+from penstock.capture.redaction.text import Edit
+from penstock.capture.redaction.units import PLAIN, Blind, EventBody, coded
 from penstock_durable.codec import RECORDS_TYPE
 from penstock_proto import s2_pb2
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.exchange import SeenExchange, header
-from penstock_analysis.dialogue.messages import SeenRecord
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.http import HttpHeaders, RequestHead
-from penstock_codecs.http.observer.faults import HttpFault, TimedRange
+from penstock.capture.dialogue.http.collector import MessageCollector
+from penstock.capture.dialogue.http.exchange import SeenExchange, header
+from penstock.capture.dialogue.messages import SeenRecord
+from penstock.capture.pcapng import Sender
+from penstock.model.failures import OperationFailed
+from penstock.wire.http import HttpHeaders, RequestHead
+from penstock.wire.http.observer.faults import HttpFault, TimedRange
 from penstock_durable.capture.clauses import APPENDS, CREATES, POLLS, READS
 from penstock_durable.capture.content import number_of
 from penstock_durable.codec import BEGINNING, append_request, create_request, read_request

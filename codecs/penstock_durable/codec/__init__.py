@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock_codecs.codec import Codec, CodecPlugin, Role
+from penstock.wire.codec import Codec, CodecPlugin, Role
 from penstock_durable.codec.answers import (
     BEGINNING,
     AppendAnswer,

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, printable
+from penstock.model.failures import Failure, FailureCode, OperationFailed, printable
 from penstock_durable.codec.content import broken
 from penstock_durable.codec.media import essence
 from penstock_durable.codec.offsets import is_offset

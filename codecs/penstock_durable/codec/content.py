@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from penstock_codecs.failures import Failure, FailureCode, RemoteProtocolError
-from penstock_codecs.model import Headers
+from penstock.model.failures import Failure, FailureCode, RemoteProtocolError
+from penstock.model.records import Headers
 
 __all__ = ["ContentReader", "StreamContent", "TakenRecords", "broken"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from penstock_codecs.failures import FailureCode, fail
+from penstock.model.failures import FailureCode, fail
 
 __all__ = ["EPOCH", "INTERVAL_SECONDS", "MOST_AHEAD", "next_cursor", "parse_cursor"]
 

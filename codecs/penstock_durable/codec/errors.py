@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from penstock_codecs.failures import Failure, FailureCode
+from penstock.model.failures import Failure, FailureCode
 
 __all__ = ["failure_to_status", "spell_failure"]
 

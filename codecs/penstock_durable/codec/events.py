@@ -16,10 +16,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
-from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
-from penstock_codecs.http.event_stream import EventParser, RawEvent
-from penstock_codecs.limits import MIB
+from penstock.model.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
+from penstock.model.limits import MIB
+from penstock.wire.codec import NEED_DATA, PAUSED, Pull
+from penstock.wire.http.event_stream import EventParser, RawEvent
 from penstock_durable.codec.media import is_json, is_text, join_messages, split_messages
 from penstock_durable.codec.offsets import is_offset
 

@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.media_types import DEFAULT_TYPE, essence
+from penstock.model.failures import FailureCode, fail
+from penstock.wire.media_types import DEFAULT_TYPE, essence
 
 __all__ = [
     "DEFAULT_TYPE",

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import NO_HEADERS, Headers
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MIB
+from penstock.model.records import NO_HEADERS, Headers
 from penstock_durable.codec.content import TakenRecords, broken
 from penstock_durable.codec.media import check_json, join_messages
 

@@ -11,7 +11,7 @@ import re
 from enum import Enum, auto
 from typing import Final
 
-from penstock_codecs.failures import FailureCode, fail
+from penstock.model.failures import FailureCode, fail
 
 __all__ = ["FIRST", "MOST_RECORDS", "Sentinel", "is_offset", "parse_offset", "spell_offset"]
 

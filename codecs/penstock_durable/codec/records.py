@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import KIB, MAX_BATCH_RECORDS, MIB
-from penstock_codecs.model import Headers
-from penstock_codecs.record_bytes import append_records
-from penstock_codecs.record_encoding import appended_columns, parse
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import KIB, MAX_BATCH_RECORDS, MIB
+from penstock.model.record_bytes import append_records
+from penstock.model.record_encoding import appended_columns, parse
+from penstock.model.records import Headers
 from penstock_durable.codec.content import TakenRecords, broken
 from penstock_proto import records_pb2
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock.model.failures import FailureCode, OperationFailed, fail
 from penstock_durable.codec.cursors import parse_cursor
 from penstock_durable.codec.media import essence
 from penstock_durable.codec.offsets import Sentinel, parse_offset

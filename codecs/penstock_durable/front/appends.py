@@ -14,9 +14,8 @@ from uuid import UUID, uuid5
 import msgspec
 
 from penstock.core.back import Back
-from penstock.tables.struct_table import Conflict
-from penstock_codecs.byte_layout import Layout, to_bytes
-from penstock_codecs.byte_operations import (
+from penstock.model.byte_layout import Layout, to_bytes
+from penstock.model.byte_operations import (
     NO_ATTRIBUTE,
     AppendBytes,
     GetAttribute,
@@ -24,9 +23,10 @@ from penstock_codecs.byte_operations import (
     UpdateAttribute,
     WriterPosition,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import NO_HEADERS, Columns, StreamRef, metered_size
-from penstock_codecs.operations import Append, Appended, CheckTail
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, Appended, CheckTail
+from penstock.model.records import NO_HEADERS, Columns, StreamRef, metered_size
+from penstock.tables.struct_table import Conflict
 from penstock_durable.codec import AppendRequest, Producer, essence, is_json, split_messages
 from penstock_durable.front.catalog import DurableCatalog, KnownStream
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import structlog
 
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.features import Feature, feature_of
+from penstock.model.records import RecordBatch, StreamRef
 from penstock.observe.metrics.clients import count_dropped
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.features import Feature, feature_of
-from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_durable.codec import check_message
 
 __all__ = ["Taken", "take"]

@@ -41,12 +41,12 @@ import trio
 from penstock.core.back import Back
 from penstock.core.clock import Clock
 from penstock.core.identity import CLIENT
+from penstock.model.byte_operations import ByteStreamInfo, GetByteStreamInfo
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import DeleteStream
+from penstock.model.records import StreamRef
+from penstock.model.table_operations import NOT_EXISTS
 from penstock.tables.struct_table import Conflict, Prefix, StructTable
-from penstock_codecs.byte_operations import ByteStreamInfo, GetByteStreamInfo
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import DeleteStream
-from penstock_codecs.table_operations import NOT_EXISTS
 from penstock_durable.front.settings import DurableSettings
 
 __all__ = ["DurableCatalog", "ForkMark", "Gate", "KnownStream", "ProducerEpoch", "StreamMeta", "asked_name"]

@@ -11,12 +11,12 @@ import trio
 
 from penstock.core.back import Back
 from penstock.core.clock import Clock
-from penstock_codecs.byte_operations import GetByteStreamInfo, Seal
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.features import Feature, feature_of
-from penstock_codecs.model import NO_HEADERS, Headers, RecordBatch, StreamRef, metered_size
-from penstock_codecs.operations import Append, CheckTail, CreateStream, FromSeqNum, Read
-from penstock_codecs.table_operations import NOT_EXISTS
+from penstock.model.byte_operations import GetByteStreamInfo, Seal
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.features import Feature, feature_of
+from penstock.model.operations import Append, CheckTail, CreateStream, FromSeqNum, Read
+from penstock.model.records import NO_HEADERS, Headers, RecordBatch, StreamRef, metered_size
+from penstock.model.table_operations import NOT_EXISTS
 from penstock_durable.codec import DEFAULT_TYPE, CreateRequest, Fork, essence, is_json, split_messages
 from penstock_durable.front.catalog import DurableCatalog, KnownStream, StreamMeta, asked_name
 from penstock_durable.names import DurableNames

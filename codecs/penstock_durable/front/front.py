@@ -11,6 +11,8 @@ import trio
 
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.records import StreamRef
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.browsers import ANY_ORIGIN, browser_refusal, cors_headers, preflight_headers
 from penstock.net.http.exchange import Exchange, Refetch, Request
@@ -18,8 +20,6 @@ from penstock.net.http.paced import whole_body
 from penstock.net.http.preconditions import check_preconditions
 from penstock.observe.metrics.clients import count_error
 from penstock.routing.access.clients import admit
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
 from penstock_durable.codec import (
     LiveMode,
     append_request,

@@ -8,12 +8,12 @@ from typing import Final
 from penstock.core.back import Back, ReadSession
 from penstock.core.clock import Clock
 from penstock.core.rereading import BatchExtent, read_again
+from penstock.model.failures import OperationFailed
+from penstock.model.records import RecordBatch, StreamPosition
 from penstock.net.draining import Draining
 from penstock.net.http.exchange import Exchange, HeaderList
 from penstock.net.http.following import FollowingSession, Heartbeats
 from penstock.observe.metrics.clients import count_error
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import RecordBatch, StreamPosition
 from penstock_durable.codec import (
     Control,
     DataEvent,

@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 from penstock.core.back import Back, Following
 from penstock.core.clock import Clock
 from penstock.core.rereading import BatchExtent, read_again
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import CheckTail, FromSeqNum, Locate, Read
+from penstock.model.records import RecordBatch
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange, Refetch
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import RecordBatch
-from penstock_codecs.operations import CheckTail, FromSeqNum, Locate, Read
 from penstock_durable.codec import (
     MOST_AHEAD,
     LiveMode,

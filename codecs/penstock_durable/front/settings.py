@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.model.limits import MIB
 from penstock.routing.access.clients import ClientRules
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.limits import MIB
 from penstock_durable.codec import DEFAULT_TYPE
 from penstock_durable.names import DurableNames
 

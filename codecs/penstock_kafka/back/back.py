@@ -22,11 +22,9 @@ from penstock.backends.together import GroupingSession
 from penstock.backends.trim_points import TrimPoints
 from penstock.core.back import AppendSession, Back, ReadSession, append_in_session
 from penstock.core.clock import Clock, wall_clock
-from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock_codecs.byte_operations import AppendBytes
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import RecordBatch, RecordId, StreamPosition, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import AppendBytes
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import (
     Append,
     Appended,
     Capability,
@@ -48,7 +46,9 @@ from penstock_codecs.operations import (
     Start,
     Trim,
 )
-from penstock_codecs.streams import StreamConfig, StreamConfigPatch, StreamInfo, TimestampingMode
+from penstock.model.records import RecordBatch, RecordId, StreamPosition, StreamRef
+from penstock.model.streams import StreamConfig, StreamConfigPatch, StreamInfo, TimestampingMode
+from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock_kafka.back.brokers import Brokers
 from penstock_kafka.back.positions import KafkaPositions, PartitionSpot
 from penstock_kafka.back.reading import open_kafka_read

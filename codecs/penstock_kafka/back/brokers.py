@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from penstock.core.address import Address
 from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.limits import MIB
+from penstock.model.records import StreamRef
 from penstock.net.breaker import BreakerState
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream, UpstreamSettings, doubtful
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
 from penstock_kafka.back.connection import KafkaConnection, KafkaPool
 from penstock_kafka.back.settings import KafkaBackSettings
 from penstock_kafka.codec import KafkaMessage

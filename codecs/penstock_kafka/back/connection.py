@@ -9,10 +9,10 @@ from typing import Final, TypeVar
 
 import trio
 
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import KIB
 from penstock.net.codec_connection import CodecConnection, CodecPool
 from penstock.net.upstream import Upstream, broke
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import KIB
 from penstock_kafka.back.settings import KafkaLogin
 from penstock_kafka.codec import API_OF, API_VERSIONS, KafkaApi, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
 from penstock_kafka.codec.client_errors import broker_failure

@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from penstock.backends.trim_points import TrimPoint, TrimPoints
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import RecordId, StreamPosition, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import (
     FromByteOffset,
     FromRecordId,
     FromSeqNum,
@@ -23,6 +22,7 @@ from penstock_codecs.operations import (
     FromTimestamp,
     Start,
 )
+from penstock.model.records import RecordId, StreamPosition, StreamRef
 from penstock_kafka.back.brokers import Brokers
 from penstock_kafka.codec.record_messages import (
     ListOffsetsPartition,

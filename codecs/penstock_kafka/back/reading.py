@@ -16,12 +16,12 @@ from itertools import accumulate
 import trio
 
 from penstock.core.back import Following, ReadSession
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
+from penstock.model.operations import FromRecordId, FromSeqNum, FromTimestamp, Read
+from penstock.model.records import RecordBatch, RecordId, StreamPosition, add_event_times
 from penstock.net.upstream import broke
 from penstock.store.batches import index_of_id
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
-from penstock_codecs.model import RecordBatch, RecordId, StreamPosition, add_event_times
-from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTimestamp, Read
 from penstock_kafka.back.brokers import Brokers
 from penstock_kafka.back.connection import KafkaConnection
 from penstock_kafka.back.positions import COMMITTED, KafkaPositions

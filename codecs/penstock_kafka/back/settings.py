@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from penstock.core.delivery import Delivery
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 from penstock_kafka.names import KafkaNames
 
 __all__ = ["KafkaBackSettings", "KafkaLogin"]

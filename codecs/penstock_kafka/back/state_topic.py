@@ -22,8 +22,8 @@ import trio
 from penstock.backends.logged_tables import ChangeLog, LoggedBatch, LogLost, LogNews, TableChange, TableState
 from penstock.backends.trim_points import TrimPoints
 from penstock.core.clock import Clock, wall_clock
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MIB
 from penstock_kafka.back.brokers import Brokers
 from penstock_kafka.back.positions import KafkaPositions
 from penstock_kafka.back.topics import ClusterTopics

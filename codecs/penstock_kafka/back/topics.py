@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import ListStreams
-from penstock_codecs.streams import INFINITE, Retention, StreamConfig, StreamConfigPatch, TimestampingMode
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import ListStreams
+from penstock.model.records import StreamRef
+from penstock.model.streams import INFINITE, Retention, StreamConfig, StreamConfigPatch, TimestampingMode
 from penstock_kafka.back.brokers import Brokers
 from penstock_kafka.codec.client_errors import broker_failure
 from penstock_kafka.codec.config_messages import (

@@ -15,11 +15,11 @@ import trio
 from penstock.backends.together import GroupingWriter, QueuedAppend, UpstreamName
 from penstock.core.clock import Clock
 from penstock.core.delivery import Delivery
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import KIB, MIB
+from penstock.model.operations import Append, Appended
+from penstock.model.records import StreamPosition
 from penstock.net.upstream import doubtful
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import KIB, MIB
-from penstock_codecs.model import StreamPosition
-from penstock_codecs.operations import Append, Appended
 from penstock_kafka.back.brokers import Brokers
 from penstock_kafka.back.positions import KafkaPositions
 from penstock_kafka.back.reading import read_timestamps

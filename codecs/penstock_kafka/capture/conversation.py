@@ -14,13 +14,13 @@ from uuid import UUID
 
 import msgspec
 
-from penstock_analysis.capture import Conversation, Sender
-from penstock_analysis.dialogue.messages import APPENDED, DELIVERED, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.places import TimedSpan
-from penstock_analysis.dialogue.sides import DialogueSide
-from penstock_analysis.dialogue.two_sided import TwoSided
-from penstock_analysis.dialogue.waiting import MOST_WAITING, PendingBatches
-from penstock_codecs.failures import OperationFailed
+from penstock.capture.dialogue.messages import APPENDED, DELIVERED, Message, Problem, SeenRecord
+from penstock.capture.dialogue.places import TimedSpan
+from penstock.capture.dialogue.sides import DialogueSide
+from penstock.capture.dialogue.two_sided import TwoSided
+from penstock.capture.dialogue.waiting import MOST_WAITING, PendingBatches
+from penstock.capture.pcapng import Conversation, Sender
+from penstock.model.failures import OperationFailed
 from penstock_kafka.capture.reading import (
     GUIDE,
     request_begins,

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from penstock_analysis.assigned_ids import AssignedIds
-from penstock_analysis.dialogue.messages import Message
-from penstock_codecs.failures import LocalProtocolError, OperationFailed
+from penstock.capture.assigned_ids import AssignedIds
+from penstock.capture.dialogue.messages import Message
+from penstock.model.failures import LocalProtocolError, OperationFailed
 from penstock_kafka.codec import KafkaMessage
 from penstock_kafka.codec.batches import header_of, resealed, whole_batches
 from penstock_kafka.codec.conversation import encode_request, read_request

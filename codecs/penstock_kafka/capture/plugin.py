@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from penstock_analysis.capture import Conversation, Sender
-from penstock_analysis.plugin import AnalysisPlugin, Likeness
+from penstock.capture.pcapng import Conversation, Sender
+from penstock.capture.plugin import AnalysisPlugin, Likeness
 
 if TYPE_CHECKING:
-    from penstock_analysis.assigned_ids import AssignedIds
-    from penstock_analysis.dialogue.messages import Dialogue, Message
-    from penstock_analysis.redaction.flow import Redaction
+    from penstock.capture.assigned_ids import AssignedIds
+    from penstock.capture.dialogue.messages import Dialogue, Message
+    from penstock.capture.redaction.flow import Redaction
 
 __all__ = ["PLUGIN"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from penstock_analysis.dialogue.sides import PlacedEvent, UnreadableBytes
+from penstock.capture.dialogue.sides import PlacedEvent, UnreadableBytes
 from penstock_kafka.codec import APIS, MAX_FRAME
 from penstock_kafka.codec.conversation import read_request
 from penstock_kafka.codec.wire import KafkaFault

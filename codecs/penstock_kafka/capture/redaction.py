@@ -17,15 +17,15 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.redaction.compressed import packed_into
-from penstock_analysis.redaction.contents import Gathered, feed
-from penstock_analysis.redaction.flow import FOR_EVER, Flow, NotUnderstood, Parser, Redaction
-from penstock_analysis.redaction.leaves import Leaves
-from penstock_analysis.redaction.text import Edit, WithheldEdit, changed, stars
-from penstock_codecs.compression import Compression, DecompressionError
-from penstock_codecs.failures import LocalProtocolError, OperationFailed
-from penstock_codecs.limits import MIB
+from penstock.capture.pcapng import Sender
+from penstock.capture.redaction.compressed import packed_into
+from penstock.capture.redaction.contents import Gathered, feed
+from penstock.capture.redaction.flow import FOR_EVER, Flow, NotUnderstood, Parser, Redaction
+from penstock.capture.redaction.leaves import Leaves
+from penstock.capture.redaction.text import Edit, WithheldEdit, changed, stars
+from penstock.model.failures import LocalProtocolError, OperationFailed
+from penstock.model.limits import MIB
+from penstock.wire.compression import Compression, DecompressionError
 from penstock_kafka.capture.reading import request_begins, response_begins
 from penstock_kafka.codec import MAX_FRAME, KafkaMessage, KafkaRequest
 from penstock_kafka.codec.apis import APIS

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock_codecs.codec import Codec, CodecPlugin, Role
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
+from penstock.wire.codec import Codec, CodecPlugin, Role
 from penstock_kafka.codec import cluster_messages as cluster
 from penstock_kafka.codec import record_messages as records
 from penstock_kafka.codec.apis import API_OF, API_VERSIONS, APIS, KafkaApi

@@ -21,9 +21,9 @@ from typing import Final, NamedTuple
 
 import google_crc32c
 
-from penstock_codecs.compression import DecompressionError, TooLarge, UnsupportedWindow
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MIB
+from penstock.wire.compression import DecompressionError, TooLarge, UnsupportedWindow
 from penstock_kafka.codec.compression import KafkaCompression, compress, decompress
 from penstock_kafka.codec.wire import KafkaFault, KafkaReader, varint
 

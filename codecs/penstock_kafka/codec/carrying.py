@@ -17,10 +17,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from penstock_codecs.codec import RecordEncoding
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MAX_RECORD_BYTES, MAX_RECORD_HEADERS
-from penstock_codecs.model import (
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MAX_RECORD_BYTES, MAX_RECORD_HEADERS
+from penstock.model.records import (
     EVENT_TIME,
     Columns,
     Header,
@@ -33,6 +32,7 @@ from penstock_codecs.model import (
     metered_size,
     parts_within,
 )
+from penstock.wire.codec import RecordEncoding
 from penstock_kafka.codec.batches import LARGEST, KafkaBatch, KafkaHeaders, encode_batch, read_batches
 from penstock_kafka.codec.kept import KAFKA_BATCHES, MOST_KEPT, keep, place, timestamps_of
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from penstock_codecs.failures import Failure, FailureCode
+from penstock.model.failures import Failure, FailureCode
 
 __all__ = ["STALE_LEADER", "UNKNOWN_PRODUCER", "broker_failure"]
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from operator import lt
 from typing import Final, NamedTuple
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MAX_RECORD_BYTES, MIB
-from penstock_codecs.model import Columns, Headers, WireBytes, metered_size
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MAX_RECORD_BYTES, MIB
+from penstock.model.records import Columns, Headers, WireBytes, metered_size
 from penstock_kafka.codec.batches import (
     LARGEST,
     MOST_BYTES,

@@ -12,8 +12,8 @@ from typing import Final
 
 import cramjam
 
-from penstock_codecs import compression as shared
-from penstock_codecs.compression import DecompressionError, TooLarge
+from penstock.wire import compression as shared
+from penstock.wire.compression import DecompressionError, TooLarge
 
 __all__ = ["KafkaCompression", "compress", "decompress"]
 

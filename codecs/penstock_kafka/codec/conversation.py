@@ -20,10 +20,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from penstock_codecs.codec import NEED_DATA, PAUSED, UNFINISHED, Pull
-from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
-from penstock_codecs.limits import KIB, MIB
-from penstock_codecs.waiting import WaitingBytes
+from penstock.model.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock.model.limits import KIB, MIB
+from penstock.wire.codec import NEED_DATA, PAUSED, UNFINISHED, Pull
+from penstock.wire.waiting import WaitingBytes
 from penstock_kafka.codec.apis import API_VERSIONS, APIS, KafkaApi
 from penstock_kafka.codec.schema import KafkaMessage
 from penstock_kafka.codec.wire import KafkaFault, KafkaReader, uvarint

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-from penstock_codecs.failures import Failure, FailureCode
+from penstock.model.failures import Failure, FailureCode
 
 __all__ = ["KafkaError", "error_of"]
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Final
 
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import RecordBatch, WireBytes
+from penstock.model.limits import MIB
+from penstock.model.records import RecordBatch, WireBytes
 from penstock_kafka.codec.batches import (
     APPEND_TIME,
     LARGEST,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock.model.failures import FailureCode, OperationFailed, fail
 
 __all__ = ["SCRAM_HASHES", "PlainCredentials", "ScramClient", "ScramServer", "plain_credentials", "plain_message"]
 

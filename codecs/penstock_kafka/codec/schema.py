@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final, NamedTuple, Self, Union, get_args, get
 
 import msgspec
 
-from penstock_codecs.limits import KIB
+from penstock.model.limits import KIB
 from penstock_kafka.codec.wire import KafkaFault, KafkaReader, uvarint
 
 __all__ = [

@@ -24,8 +24,8 @@ import trio
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT, Client
 from penstock.core.permissions import APPEND, READ, Permission
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
+from penstock.model.failures import OperationFailed
+from penstock.model.records import StreamRef
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.front.call import KafkaCall
 from penstock_kafka.front.client_names import key_of, viewer

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from penstock.core.back import Back
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MAX_RECORD_BYTES
+from penstock.model.operations import GetStreamConfig, ReconfigureStream
+from penstock.model.streams import StreamConfig
 from penstock.tables.struct_table import StructTable
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MAX_RECORD_BYTES
-from penstock_codecs.operations import GetStreamConfig, ReconfigureStream
-from penstock_codecs.streams import StreamConfig
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.config_messages import (
     AlterConfigsRequest,

@@ -12,8 +12,8 @@ import hmac
 import secrets
 from typing import Final
 
+from penstock.model.failures import FailureCode, OperationFailed, fail
 from penstock.routing.access.clients import admit_identity, admit_token
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_kafka.codec import KafkaError, KafkaMessage
 from penstock_kafka.codec.cluster_messages import (
     ApiVersionsRequest,

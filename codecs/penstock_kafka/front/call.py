@@ -9,9 +9,9 @@ import msgspec
 import trio
 
 from penstock.core.address import Address
+from penstock.model.failures import Failure
 from penstock.net.limits.work import Work
 from penstock.observe.metrics.clients import count_error
-from penstock_codecs.failures import Failure
 from penstock_kafka.codec import KafkaError, KafkaMessage, KafkaRequest, error_of
 from penstock_kafka.front.link import KafkaLink
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_kafka.codec import KafkaApi, KafkaError
 from penstock_kafka.codec.cluster_messages import (
     ApiVersionRange,

@@ -12,8 +12,8 @@ import trio
 from penstock.core.back import Back
 from penstock.core.identity import Client
 from penstock.core.permissions import READ
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock.net.limits.work import in_turns
-from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.consumer_group_messages import (
     AssignedTopic,

@@ -16,9 +16,9 @@ import structlog
 import trio
 
 from penstock.core.back import Back, ReadSession
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import RecordBatch, StreamRef
-from penstock_codecs.operations import FromSeqNum, Read
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import FromSeqNum, Read
+from penstock.model.records import RecordBatch, StreamRef
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.batches import KafkaBatch, encode_batch
 from penstock_kafka.codec.carrying import encoded_records

@@ -18,12 +18,12 @@ import trio
 from penstock.backends.logged_tables import Lease
 from penstock.core.address import Address
 from penstock.core.back import Back
+from penstock.model.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock.net.draining import Draining
 from penstock.net.limits.work import Work
 from penstock.observe.metrics.clients import count_error
 from penstock.observe.taps.tap import CONNECTION
 from penstock.tables.struct_table import StructTable
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_kafka.codec import APIS, KafkaApi, KafkaMessage
 from penstock_kafka.codec.cluster_messages import (
     ApiVersionsRequest,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.core.back import Back
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.operations import CheckTail
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import CheckTail
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.inspection_messages import (
     DescribeAclsRequest,

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.core.back import Back
 from penstock.core.permissions import READ
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.group_messages import (
     CommittedPartition,

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Final
 
 from penstock.core.back import Back
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamPosition, StreamRef
-from penstock_codecs.operations import CheckTail, FromSeqNum, FromTimestamp, Locate, Start, Trim
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import CheckTail, FromSeqNum, FromTimestamp, Locate, Start, Trim
+from penstock.model.records import StreamPosition, StreamRef
 from penstock_kafka.codec.record_messages import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,

@@ -22,10 +22,10 @@ import msgspec
 import trio
 
 from penstock.core.back import Back
-from penstock_codecs.byte_operations import WriterPosition
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability
+from penstock.model.byte_operations import WriterPosition
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Capability
+from penstock.model.records import StreamRef
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.batches import NO_PRODUCER, KafkaBatch
 from penstock_kafka.codec.carrying import RecordsPart, parts_of

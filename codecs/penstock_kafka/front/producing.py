@@ -25,9 +25,9 @@ import trio
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT
 from penstock.core.permissions import APPEND
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CheckTail
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import CheckTail
+from penstock.model.records import StreamRef
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.batches import MOST_RECORDS, KafkaBatch, is_checksum_right, read_batch, whole_batches
 from penstock_kafka.codec.record_messages import (

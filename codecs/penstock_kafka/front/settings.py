@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from penstock.core.address import Address
+from penstock.model.limits import MIB
 from penstock.routing.access.clients import ClientRules
 from penstock.routing.access.passwords import Passwords
-from penstock_codecs.limits import MIB
 from penstock_kafka.groups.messages import GroupLimits
 from penstock_kafka.names import KafkaNames
 from penstock_kafka.transactions.limits import TransactionLimits

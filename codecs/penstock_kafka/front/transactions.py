@@ -8,8 +8,8 @@ from typing import Final
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT
 from penstock.core.permissions import APPEND
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
+from penstock.model.failures import OperationFailed
+from penstock.model.records import StreamRef
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.transaction_messages import (
     AddOffsetsToTxnRequest,

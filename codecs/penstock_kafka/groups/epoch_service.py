@@ -15,9 +15,9 @@ import structlog
 import trio
 
 from penstock.core.pauses import sleep_unpaused
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import MAX_TABLE_VALUE_BYTES
 from penstock.tables.struct_table import Prefix, StructTable
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import MAX_TABLE_VALUE_BYTES
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.groups.assignors import GroupTopic
 from penstock_kafka.groups.epochs import (

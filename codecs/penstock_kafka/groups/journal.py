@@ -14,8 +14,8 @@ import msgspec
 import structlog
 import trio
 
+from penstock.model.failures import Failure, FailureCode, OperationFailed
 from penstock.tables.struct_table import Key, StructTable, batched, encoded
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 
 __all__ = ["GroupJournal", "JournalEntry"]
 

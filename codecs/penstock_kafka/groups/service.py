@@ -19,9 +19,9 @@ import trio
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.identity import CLIENT
 from penstock.core.pauses import sleep_unpaused
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MAX_TABLE_VALUE_BYTES
 from penstock.tables.struct_table import Key, Prefix, StructTable
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MAX_TABLE_VALUE_BYTES
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.groups.assignors import GroupTopic
 from penstock_kafka.groups.coordinator import GroupCoordinator

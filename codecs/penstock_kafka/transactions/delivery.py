@@ -15,10 +15,10 @@ from uuid import UUID, uuid5
 import structlog
 
 from penstock.core.back import Back
-from penstock_codecs.byte_operations import WriterPosition
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import NO_HEADERS, StreamRef, metered_size
-from penstock_codecs.operations import Append, Capability, CheckTail
+from penstock.model.byte_operations import WriterPosition
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.operations import Append, Capability, CheckTail
+from penstock.model.records import NO_HEADERS, StreamRef, metered_size
 from penstock_kafka.codec.batches import read_batches
 from penstock_kafka.codec.carrying import parts_of
 from penstock_kafka.groups.offsets import GroupPartition

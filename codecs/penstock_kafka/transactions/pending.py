@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
+from penstock.model.limits import KIB, MIB
 from penstock.tables.struct_table import Prefix, StructTable
-from penstock_codecs.limits import KIB, MIB
 from penstock_kafka.groups.journal import GroupJournal
 
 __all__ = ["MOST_BATCH", "TransactionBatches"]

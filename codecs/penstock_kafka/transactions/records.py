@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from penstock_codecs.model import StreamRef
+from penstock.model.records import StreamRef
 from penstock_kafka.groups.offsets import CommittedOffset, GroupPartition
 
 __all__ = ["TRANSACTION_TRANSITIONS", "PendingOffset", "TransactionRecord", "TxnPartition", "TxnState"]

@@ -12,9 +12,9 @@ import trio
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.identity import CLIENT, Client
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import MAX_TABLE_VALUE_BYTES
 from penstock.tables.struct_table import Prefix, StructTable
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import MAX_TABLE_VALUE_BYTES
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.batches import KafkaBatch, read_batches
 from penstock_kafka.codec.carrying import parts_of

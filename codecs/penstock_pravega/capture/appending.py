@@ -10,11 +10,11 @@ from uuid import UUID
 
 import msgspec
 
-from penstock_analysis.capture import Conversation
-from penstock_analysis.dialogue.messages import APPENDED, SeenRecord
-from penstock_analysis.dialogue.waiting import MOST_WAITING, PendingBatches
-from penstock_codecs.byte_events import EVENT_HEADER_BYTES, split_events
-from penstock_codecs.byte_layout import MOST_EMPTY
+from penstock.capture.dialogue.messages import APPENDED, SeenRecord
+from penstock.capture.dialogue.waiting import MOST_WAITING, PendingBatches
+from penstock.capture.pcapng import Conversation
+from penstock.model.byte_events import EVENT_HEADER_BYTES, split_events
+from penstock.model.byte_layout import MOST_EMPTY
 from penstock_pravega.codec.limits import SegmentLimits
 
 __all__ = ["Answered", "StoredEvents", "WriterAppends"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_analysis.dialogue.clauses import Clauses, ErrorMeaning
+from penstock.capture.dialogue.clauses import Clauses, ErrorMeaning
 
 __all__ = ["SEGMENT_ERRORS", "segment_clause"]
 

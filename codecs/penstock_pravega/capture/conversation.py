@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from penstock_analysis.capture import Conversation, Sender
-from penstock_analysis.dialogue.messages import Message, Problem, SeenRecord
-from penstock_analysis.dialogue.places import TimedSpan
-from penstock_analysis.dialogue.sides import DialogueSide
-from penstock_analysis.dialogue.two_sided import TwoSided
+from penstock.capture.dialogue.messages import Message, Problem, SeenRecord
+from penstock.capture.dialogue.places import TimedSpan
+from penstock.capture.dialogue.sides import DialogueSide
+from penstock.capture.dialogue.two_sided import TwoSided
+from penstock.capture.pcapng import Conversation, Sender
 from penstock_pravega.capture import describing
 from penstock_pravega.capture.clauses import segment_clause
 from penstock_pravega.capture.delivering import Deliveries

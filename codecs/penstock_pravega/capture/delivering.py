@@ -5,9 +5,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
-from penstock_codecs.byte_events import EVENT_HEADER_BYTES
-from penstock_codecs.byte_layout import MOST_EMPTY
-from penstock_codecs.limits import MIB
+from penstock.model.byte_events import EVENT_HEADER_BYTES
+from penstock.model.byte_layout import MOST_EMPTY
+from penstock.model.limits import MIB
 from penstock_pravega.codec.limits import SEGMENT_MAX_EVENT
 
 __all__ = ["DeliveredEvents", "Deliveries"]

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from penstock_codecs.failures import printable
+from penstock.model.failures import printable
 from penstock_pravega.capture.clauses import SEGMENT_ERRORS
 from penstock_pravega.codec.blocks import BlockData
 from penstock_pravega.codec.layout import SegmentMessage

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from penstock_codecs.failures import LocalProtocolError
+from penstock.model.failures import LocalProtocolError
 from penstock_pravega.codec.draft import Event, Partial
 from penstock_pravega.codec.layout import (
     HEADER,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from penstock_analysis.assigned_ids import AssignedIds
+from penstock.capture.assigned_ids import AssignedIds
 from penstock_pravega.capture.dialect_detection import HELLO
 from penstock_pravega.codec.layout import HEADER, HEADER_BYTES, TYPE_TABLE, Dialect, Direction
 

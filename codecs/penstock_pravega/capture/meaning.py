@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from penstock_analysis.capture import Conversation, Sender
-from penstock_analysis.dialogue.messages import DELIVERED, SeenRecord
-from penstock_analysis.dialogue.places import TimedSpan
+from penstock.capture.dialogue.messages import DELIVERED, SeenRecord
+from penstock.capture.dialogue.places import TimedSpan
+from penstock.capture.pcapng import Conversation, Sender
 from penstock_pravega.capture import describing
 from penstock_pravega.capture.appending import Answered, StoredEvents, WriterAppends
 from penstock_pravega.capture.delivering import Deliveries

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock_analysis.capture import Conversation, Sender
-from penstock_analysis.plugin import AnalysisPlugin, Likeness
+from penstock.capture.pcapng import Conversation, Sender
+from penstock.capture.plugin import AnalysisPlugin, Likeness
 
 if TYPE_CHECKING:
-    from penstock_analysis.assigned_ids import AssignedIds
-    from penstock_analysis.dialogue.messages import Dialogue
-    from penstock_analysis.redaction.flow import Redaction
-    from penstock_analysis.wireshark.fields import WiresharkProtocol
+    from penstock.capture.assigned_ids import AssignedIds
+    from penstock.capture.dialogue.messages import Dialogue
+    from penstock.capture.redaction.flow import Redaction
+    from penstock.capture.wireshark.fields import WiresharkProtocol
 
 __all__ = ["PLUGIN"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from penstock_analysis.dialogue.sides import PlacedEvent, UnreadableBytes
-from penstock_codecs.byte_events import join_events
+from penstock.capture.dialogue.sides import PlacedEvent, UnreadableBytes
+from penstock.model.byte_events import join_events
 from penstock_pravega.capture.clauses import segment_clause
 from penstock_pravega.capture.dialect_detection import DetectedDialect
 from penstock_pravega.codec.appends import Violation

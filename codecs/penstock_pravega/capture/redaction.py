@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.redaction.contents import Gathered, Searched, feed
-from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser, Redaction
-from penstock_analysis.redaction.leaves import Leaves
-from penstock_analysis.redaction.text import Edit, Span, WithheldEdit, changed, stars
-from penstock_codecs.limits import MIB
+from penstock.capture.pcapng import Sender
+from penstock.capture.redaction.contents import Gathered, Searched, feed
+from penstock.capture.redaction.flow import Flow, NotUnderstood, Parser, Redaction
+from penstock.capture.redaction.leaves import Leaves
+from penstock.capture.redaction.text import Edit, Span, WithheldEdit, changed, stars
+from penstock.model.limits import MIB
 from penstock_pravega.capture.dialect_detection import HELLO, smallest
 from penstock_pravega.codec import draft, released
 from penstock_pravega.codec.layout import HEADER, HEADER_BYTES, TYPE_TABLE, Dialect, Direction, SegmentMessage, spans

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from penstock_analysis.dialogue.waiting import MOST_WAITING
+from penstock.capture.dialogue.waiting import MOST_WAITING
 from penstock_pravega.capture import describing
 from penstock_pravega.codec import draft, released
 

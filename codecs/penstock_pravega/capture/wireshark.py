@@ -8,8 +8,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from penstock_analysis.dialogue.messages import Message
-from penstock_analysis.wireshark.fields import FieldKind, Shown, WiresharkProtocol
+from penstock.capture.dialogue.messages import Message
+from penstock.capture.wireshark.fields import FieldKind, Shown, WiresharkProtocol
 from penstock_pravega.codec.blocks import BlockData
 from penstock_pravega.codec.layout import TYPE_TABLE, Dialect
 from penstock_pravega.codec.lists import ItemsWire, ListWire

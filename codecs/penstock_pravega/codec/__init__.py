@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import UUID
 
-from penstock_codecs.byte_events import join_events, split_events
-from penstock_codecs.codec import Codec, CodecPlugin, Role
-from penstock_codecs.listing import Listing
+from penstock.model.byte_events import join_events, split_events
+from penstock.wire.codec import Codec, CodecPlugin, Role
+from penstock.wire.listing import Listing
 from penstock_pravega.codec import draft, released
 from penstock_pravega.codec.appends import BlockAppended, append_messages
 from penstock_pravega.codec.blocks import BlockData

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from penstock_codecs.byte_events import EVENT_HEADER_BYTES, join_events
+from penstock.model.byte_events import EVENT_HEADER_BYTES, join_events
 from penstock_pravega.codec.layout import HEADER, HEADER_BYTES, SegmentMessage, encode, show_value
 from penstock_pravega.codec.released import AppendBlock, AppendBlockEnd, Padding, PartialEvent
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from penstock_codecs.byte_events import EVENT_HEADER_BYTES
+from penstock.model.byte_events import EVENT_HEADER_BYTES
 from penstock_pravega.codec.draft import BeginAppendBlock, Event, Partial
 from penstock_pravega.codec.draft_order import DraftRequests, DraftState
 from penstock_pravega.codec.frames import FrameFault, Frames

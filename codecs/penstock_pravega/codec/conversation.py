@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
-from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock.model.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock.wire.codec import NEED_DATA, PAUSED, Pull
 from penstock_pravega.codec import draft
 from penstock_pravega.codec.appends import Violation
 from penstock_pravega.codec.decoder import (

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from penstock_codecs.byte_events import EVENT_HEADER_BYTES
+from penstock.model.byte_events import EVENT_HEADER_BYTES
 from penstock_pravega.codec.appends import Violation
 from penstock_pravega.codec.draft import BeginAppendBlock, EndAppendBlock, Event, SetupAppend
 from penstock_pravega.codec.layout import SegmentMessage

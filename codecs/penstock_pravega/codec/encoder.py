@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from penstock_codecs.failures import LocalProtocolError
+from penstock.model.failures import LocalProtocolError
 from penstock_pravega.codec.appends import BlockAppended, Violation
 from penstock_pravega.codec.blocks import BlockData, whole_events
 from penstock_pravega.codec.draft import EndAppendBlock, Event, Partial, PartialKind

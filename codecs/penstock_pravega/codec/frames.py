@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.waiting import WaitingBytes
+from penstock.model.failures import FailureCode
+from penstock.wire.waiting import WaitingBytes
 from penstock_pravega.codec.layout import (
     HEADER,
     HEADER_BYTES,

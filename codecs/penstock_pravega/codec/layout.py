@@ -25,7 +25,7 @@ from zlib import crc32
 
 from msgspec import NODEFAULT, Struct
 
-from penstock_codecs.failures import LocalProtocolError
+from penstock.model.failures import LocalProtocolError
 from penstock_pravega.codec.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
 from penstock_pravega.codec.wire import FieldType, MalformedValue
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 
 SEGMENT_MAX_LENGTH: Final = 0xFFFFFF
 """Largest length field of a message: the bytes after its 8-byte header. In requests 8 less, as the real server counts

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from penstock_codecs.listing import Line, Listing, Reading, Undecodable, size
+from penstock.wire.listing import Line, Listing, Reading, Undecodable, size
 from penstock_pravega.codec.appends import Violation
 from penstock_pravega.codec.draft import BeginAppendBlock, Partial, PartialKind
 from penstock_pravega.codec.frames import FrameFault, decode_message

@@ -6,7 +6,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from penstock_codecs.waiting import WaitingBytes
+from penstock.wire.waiting import WaitingBytes
 from penstock_pravega.codec.appends import Violation
 from penstock_pravega.codec.draft import Partial, PartialKind
 from penstock_pravega.codec.layout import HEADER_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock_codecs.failures import Failure, FailureCode
+from penstock.model.failures import Failure, FailureCode
 from penstock_pravega.codec import draft, released
 
 __all__ = ["REFUSALS", "refusal"]

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from penstock_codecs.byte_events import EVENT_HEADER_BYTES
+from penstock.model.byte_events import EVENT_HEADER_BYTES
 
 __all__ = ["NoEvent", "ScannedRecords", "take_records"]
 

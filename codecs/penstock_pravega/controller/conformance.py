@@ -13,6 +13,7 @@ from typing import Any, Final
 import trio
 from google.protobuf.message import Message
 
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock.net.grpc.unary import unary
 from penstock.net.http.client import HttpClient, HttpVersion
 from penstock.protocols.conformance import (
@@ -25,7 +26,6 @@ from penstock.protocols.conformance import (
     require_equal,
     until,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_proto import pravega_controller_pb2 as pb
 
 __all__ = ["SUITE"]

@@ -11,7 +11,7 @@ from penstock.net.http.front_server import refuse_http
 from penstock.net.http.serving import HttpSettings
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.routing.access.passwords import Passwords
-from penstock_codecs.http import HttpLimits
+from penstock.wire.http import HttpLimits
 from penstock_pravega.controller.config import ControllerListener, ControllerListenerLimits, segment_listener_of
 from penstock_pravega.controller.controller.controller import TURNS, Controller
 from penstock_pravega.controller.controller.settings import (

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from penstock.core.address import Address
 from penstock.core.config_fields import DEFAULT_BASIN, check_address, check_basin, check_server, key
 from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import KIB, MIB
 from penstock.protocols.tables import (
     LOST_ACK,
     MAX_CONNECTIONS,
@@ -18,8 +20,6 @@ from penstock.protocols.tables import (
     NumberedBackTable,
 )
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import KIB, MIB
 from penstock_pravega.segment.names import SegmentNames
 
 __all__ = ["SegmentBackLoss", "SegmentBackTable", "SegmentListener", "SegmentListenerLimits", "SegmentLoss"]

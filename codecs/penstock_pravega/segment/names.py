@@ -24,9 +24,9 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.names import validate_basin_name, validate_stream_name
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.names import validate_basin_name, validate_stream_name
+from penstock.model.records import StreamRef
 
 __all__ = ["MARK_PREFIX", "SegmentName", "SegmentNames", "has_number"]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.errors import CannotStart
+from penstock.model.features import Feature
 from penstock.net.http.traced import traced_connections
 from penstock.protocols.opening import ListenerContext, OpenListener
-from penstock_codecs.features import Feature
 from penstock_pravega.codec.limits import SegmentLimits
 from penstock_pravega.segment.config import SegmentListener
 from penstock_pravega.segment.delegation import Delegation, load_key

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.core.address import Address
 from penstock.core.config_fields import DEFAULT_BASIN, is_basin_name
 from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.model.byte_layout import Layout
+from penstock.model.features import Feature
+from penstock.model.operations import Capability
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig, Retention, StreamConfig
 from penstock.protocols.plugin import BackKind, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.features import Feature
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability
-from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
 from penstock_pravega.segment.config import SegmentBackTable, SegmentListener
 from penstock_pravega.segment.names import SegmentName, SegmentNames
 

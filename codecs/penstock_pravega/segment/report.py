@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.core.address import Address
+from penstock.model.operations import Capability
 from penstock.protocols.plugin import Example
 from penstock.protocols.tables import ConfigView
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item, bodies, carried
-from penstock_codecs.operations import Capability
 from penstock_pravega.segment.config import SegmentListener
 
 __all__ = ["SegmentSide", "commands", "describe", "describe_access"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.model.operations import Located
+from penstock.model.records import StreamRef
 from penstock.protocols.terms import Terms
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Located
 from penstock_pravega.segment.names import SegmentNames
 
 __all__ = ["SegmentTerms"]

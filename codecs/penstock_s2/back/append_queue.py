@@ -17,10 +17,10 @@ from typing import Final
 import trio
 
 from penstock.core.delivery import Delivery
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.operations import Appended
+from penstock.model.records import RecordId, StreamPosition, StreamRef
 from penstock.store.admission import ByteBudget
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import RecordId, StreamPosition, StreamRef
-from penstock_codecs.operations import Appended
 from penstock_s2.back.pending import PendingAppend
 from penstock_s2.back.shared import Shared
 

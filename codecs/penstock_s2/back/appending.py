@@ -15,12 +15,12 @@ from penstock.core.back import AppendSession
 from penstock.core.clock import Clock
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
-from penstock_codecs.byte_operations import AppendBytes
-from penstock_codecs.commands import trim_points
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Appended
-from penstock_codecs.streams import StreamConfig, TimestampingMode
+from penstock.model.byte_operations import AppendBytes
+from penstock.model.commands import trim_points
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, Appended
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig, TimestampingMode
 from penstock_s2.back.pending import PendingAppend, S2AppendChain
 from penstock_s2.back.shared import Shared
 from penstock_s2.back.writer import S2Writer

@@ -18,16 +18,9 @@ from penstock.backends.trim_points import TrimPoints
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.passthrough import HeaderList, Passthrough
-from penstock.net.http.client.client import HttpClient
-from penstock.net.http.client.connection import HttpStream
-from penstock.net.http.client.settings import HttpClientSettings
-from penstock.net.upstream import Upstream
-from penstock.store.admission import ByteBudget
-from penstock_codecs.commands import TRIM
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.http import ResponseHead
-from penstock_codecs.model import Header, StreamPosition, StreamRef, metered_size
-from penstock_codecs.operations import (
+from penstock.model.commands import TRIM
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import (
     Append,
     Capability,
     CheckTail,
@@ -53,7 +46,14 @@ from penstock_codecs.operations import (
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.streams import StreamConfig
+from penstock.model.records import Header, StreamPosition, StreamRef, metered_size
+from penstock.model.streams import StreamConfig
+from penstock.net.http.client.client import HttpClient
+from penstock.net.http.client.connection import HttpStream
+from penstock.net.http.client.settings import HttpClientSettings
+from penstock.net.upstream import Upstream
+from penstock.store.admission import ByteBudget
+from penstock.wire.http import ResponseHead
 from penstock_s2.back.appending import S2Appends, S2AppendSession
 from penstock_s2.back.batch_counts import AckCounter, ReadBatchCounter
 from penstock_s2.back.calls import JSON, S2S, S2Requests

@@ -14,7 +14,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from penstock_codecs.http import Buffer
+from penstock.wire.http import Buffer
 from penstock_proto import s2_pb2
 from penstock_s2.codec.record_count import count_records
 from penstock_s2.codec.s2s.frames import HEAD_BYTES, Frame, FrameError, FrameReader, is_plain

@@ -11,13 +11,13 @@ import msgspec
 import trio
 
 from penstock.core.identity import CLIENT
+from penstock.model.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
+from penstock.model.limits import KIB, MIB
 from penstock.net.http.client.client import HttpClient, Response
 from penstock.net.http.client.connection import HttpStream
 from penstock.observe.context import TRACE
 from penstock.observe.tracing import Attributes, SpanKind, span, tracer
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
-from penstock_codecs.http import ResponseHead
-from penstock_codecs.limits import KIB, MIB
+from penstock.wire.http import ResponseHead
 from penstock_s2.back.settings import BasinStyle, S2BackSettings
 from penstock_s2.codec.errors import failure_from_http
 

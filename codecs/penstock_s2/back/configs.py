@@ -7,8 +7,8 @@ from typing import Final
 
 import trio
 
-from penstock_codecs.model import StreamRef
-from penstock_codecs.streams import StreamConfig
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
 from penstock_s2.back.calls import S2Requests
 from penstock_s2.codec.json_config_client import decode_remote_stream_config
 from penstock_s2.codec.names import encode_path_segment

@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from msgspec import UnsetType
 
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.operations import (
     CreateBasin,
     CreateStream,
     DeleteBasin,
@@ -25,7 +24,8 @@ from penstock_codecs.operations import (
     ReconfigureBasin,
     ReconfigureStream,
 )
-from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig, StreamInfo
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig, BasinInfo, StreamConfig, StreamInfo
 from penstock_s2.back.calls import S2Answer, S2Requests
 from penstock_s2.back.configs import Configs
 from penstock_s2.codec import json_config, json_config_client

@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 import trio
 from msgspec.structs import replace
 
+from penstock.model.failures import Failure, OperationFailed, RemoteProtocolError
+from penstock.model.limits import KIB
+from penstock.model.operations import Append, Appended
 from penstock.net.http.client.connection import HttpStream
-from penstock_codecs.codec import NEED_DATA, Pull
-from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
-from penstock_codecs.limits import KIB
-from penstock_codecs.operations import Append, Appended
+from penstock.wire.codec import NEED_DATA, Pull
 from penstock_s2.back.append_queue import AppendQueue, Need
 from penstock_s2.back.pending import PendingAppend
 from penstock_s2.back.shared import Shared

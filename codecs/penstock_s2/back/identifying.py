@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock_codecs.model import RecordBatch, RecordId, StreamRef, id_at, next_record_id
+from penstock.model.records import RecordBatch, RecordId, StreamRef, id_at, next_record_id
 from penstock_s2.back.locating import Locating
 from penstock_s2.back.places import PlaceCache
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.backends.trim_points import TrimPoint, TrimPoints
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import RecordId, StreamPosition, StreamRef
-from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located, Start
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located, Start
+from penstock.model.records import RecordId, StreamPosition, StreamRef
 from penstock_s2.back.places import PlaceCache
 from penstock_s2.back.unary import RecordSpot, ServerStart, UnaryRequests
 
@@ -82,7 +82,7 @@ class Locating:
             await self._cuts.keep(stream, TrimPoint(timestamp, kept - place, kept))
 
     async def locate(self, stream: StreamRef, start: Start) -> Located:
-        """See `penstock_codecs.operations.Locate`."""
+        """See `penstock.model.operations.Locate`."""
         if isinstance(start, FromByteOffset):
             raise fail(FailureCode.NOT_IMPLEMENTED, "an S2 server has no byte offsets")
         spot = await self._spot(stream, start)

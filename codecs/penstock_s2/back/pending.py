@@ -7,8 +7,8 @@ from typing import Final, Protocol
 
 import trio
 
-from penstock_codecs.failures import Failure
-from penstock_codecs.operations import Append, Appended
+from penstock.model.failures import Failure
+from penstock.model.operations import Append, Appended
 
 __all__ = ["PendingAppend", "S2AppendChain"]
 

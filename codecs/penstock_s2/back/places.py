@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from penstock_codecs.model import RecordId, StreamPosition, StreamRef
+from penstock.model.records import RecordId, StreamPosition, StreamRef
 
 __all__ = ["PlaceCache", "StreamPlaces"]
 

@@ -12,11 +12,11 @@ import structlog
 import trio
 
 from penstock.core.back import Following, ReadSession
+from penstock.model.failures import Failure, OperationFailed, RemoteProtocolError
+from penstock.model.operations import FromSeqNum, Read
+from penstock.model.records import RecordBatch, StreamPosition
 from penstock.net.http.client.connection import HttpStream
 from penstock.net.retries import RetryPolicy, retry_after, tried_again, worth_retrying
-from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
-from penstock_codecs.model import RecordBatch, StreamPosition
-from penstock_codecs.operations import FromSeqNum, Read
 from penstock_s2.back.calls import S2Requests, encryption_key
 from penstock_s2.back.identifying import Identifier
 from penstock_s2.back.settings import S2BackSettings

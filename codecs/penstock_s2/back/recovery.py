@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import Headers, StreamPosition
-from penstock_codecs.operations import Appended, FromSeqNum
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.operations import Appended, FromSeqNum
+from penstock.model.records import Headers, StreamPosition
 from penstock_s2.back.append_queue import AppendQueue
 from penstock_s2.back.pending import PendingAppend
 from penstock_s2.back.shared import Shared

@@ -7,9 +7,9 @@ from enum import Enum
 import msgspec
 
 from penstock.core.delivery import Delivery
+from penstock.model.limits import MIB
 from penstock.net.http.client import HttpVersion
-from penstock_codecs.compression import Compression
-from penstock_codecs.limits import MIB
+from penstock.wire.compression import Compression
 
 __all__ = ["BasinStyle", "S2BackSettings"]
 

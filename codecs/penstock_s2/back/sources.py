@@ -7,10 +7,10 @@ from typing import Protocol
 
 import msgspec
 
-from penstock_codecs.codec import NEED_DATA
-from penstock_codecs.compression import Compression
-from penstock_codecs.failures import Failure
-from penstock_codecs.model import RecordBatch, StreamPosition
+from penstock.model.failures import Failure
+from penstock.model.records import RecordBatch, StreamPosition
+from penstock.wire.codec import NEED_DATA
+from penstock.wire.compression import Compression
 from penstock_s2.back.calls import S2S
 from penstock_s2.codec.formats import BytesFormat
 from penstock_s2.codec.s2s.sessions import ReadClient

@@ -12,12 +12,8 @@ from typing import Final, TypeVar
 import trio
 
 from penstock.core.back import AppendSession, Back, Following
-from penstock.net.http.client.client import HttpClient
-from penstock.net.http.client.settings import HttpClientSettings
-from penstock.net.upstream import Upstream
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import (
     Capability,
     CheckTail,
     FromByteOffset,
@@ -27,7 +23,11 @@ from penstock_codecs.operations import (
     Operation,
     Read,
 )
-from penstock_codecs.streams import StreamConfig
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
+from penstock.net.http.client.client import HttpClient
+from penstock.net.http.client.settings import HttpClientSettings
+from penstock.net.upstream import Upstream
 from penstock_s2.back.calls import S2Requests
 from penstock_s2.back.configs import Configs
 from penstock_s2.back.reading import RemoteReadSession, open_read

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import FromSeqNum, FromTailOffset, FromTimestamp
+from penstock.model.records import RecordBatch, StreamPosition, StreamRef
 from penstock.net.retries import RetryPolicy, retrying
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
-from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp
 from penstock_s2.back.calls import PROTOBUF, S2Requests, encryption_key
 from penstock_s2.codec.json_records import decode_tail
 from penstock_s2.codec.names import encode_path_segment

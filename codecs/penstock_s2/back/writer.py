@@ -12,12 +12,12 @@ import trio
 from msgspec.structs import replace
 
 from penstock.core.delivery import Delivery
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
 from penstock.net.retries import RetryPolicy, retry_after, tried_again, worth_retrying
 from penstock.net.upstream import doubtful
-from penstock_codecs.compression import Compression
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.streams import StreamConfig
+from penstock.wire.compression import Compression
 from penstock_s2.back.append_queue import AppendQueue
 from penstock_s2.back.calls import S2S, encryption_key
 from penstock_s2.back.conversation import Ending, EndingKind, QueueSession

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.appends import delivered
-from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.event_reader import EventReader
-from penstock_analysis.dialogue.http.exchange import SeenExchange, header
-from penstock_codecs.http.event_stream import RawEvent
-from penstock_codecs.http.observer.faults import HttpFault, TimedRange
+from penstock.capture.dialogue.http.appends import delivered
+from penstock.capture.dialogue.http.collector import MessageCollector
+from penstock.capture.dialogue.http.event_reader import EventReader
+from penstock.capture.dialogue.http.exchange import SeenExchange, header
+from penstock.capture.pcapng import Sender
+from penstock.wire.http.event_stream import RawEvent
+from penstock.wire.http.observer.faults import HttpFault, TimedRange
 from penstock_s2.capture.clauses import S2_EVENTS
 from penstock_s2.capture.shapes import batch_fields, position
 from penstock_s2.codec.sse import (

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import parse_qs
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.exchange import (
+from penstock.capture.dialogue.http.collector import MessageCollector
+from penstock.capture.dialogue.http.exchange import (
     APPENDING,
     CODINGS,
     READING,
@@ -20,10 +19,11 @@ from penstock_analysis.dialogue.http.exchange import (
     SeenExchange,
     header,
 )
-from penstock_codecs.compression import Compression
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.http import RequestHead
-from penstock_codecs.model import StreamRef
+from penstock.capture.pcapng import Sender
+from penstock.model.failures import OperationFailed
+from penstock.model.records import StreamRef
+from penstock.wire.compression import Compression
+from penstock.wire.http import RequestHead
 from penstock_s2.capture.event_streams import EventStream
 from penstock_s2.capture.sessions import AppendAcks, AppendInputs, GuessedAppendAcks, GuessedAppendInputs, ReadBatches
 from penstock_s2.capture.unary import (

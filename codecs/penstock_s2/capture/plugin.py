@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock_analysis.dialogue.http.plugin import HTTP_REDACTS, http_dialogue
-from penstock_analysis.plugin import HTTP, AnalysisPlugin
+from penstock.capture.dialogue.http.plugin import HTTP_REDACTS, http_dialogue
+from penstock.capture.plugin import HTTP, AnalysisPlugin
 
 if TYPE_CHECKING:
-    from penstock_analysis.dialogue.http.exchange import HttpProtocol
-    from penstock_analysis.redaction.requests import HttpBodies
-    from penstock_analysis.wireshark.fields import WiresharkProtocol
+    from penstock.capture.dialogue.http.exchange import HttpProtocol
+    from penstock.capture.redaction.requests import HttpBodies
+    from penstock.capture.wireshark.fields import WiresharkProtocol
 
 __all__ = ["PLUGIN"]
 

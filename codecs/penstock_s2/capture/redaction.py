@@ -9,17 +9,17 @@ from typing import Final, cast
 
 from google.protobuf.descriptor import Descriptor
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.redaction.compressed import compressed_edits
-from penstock_analysis.redaction.contents import Content, Gathered
-from penstock_analysis.redaction.flow import Flow
-from penstock_analysis.redaction.json_text import json_edits
-from penstock_analysis.redaction.leaves import Leaves
-from penstock_analysis.redaction.protobuf import length_delimited, message_edits
-from penstock_analysis.redaction.requests import Fields, HttpBodies, RequestParts, value_of
-from penstock_analysis.redaction.text import Edit, WithheldEdit, stars
-from penstock_analysis.redaction.units import MOST, PLAIN, Blind, BodyFormat, Redact, coded, edits_or_stars
-from penstock_codecs.compression import Compression
+from penstock.capture.pcapng import Sender
+from penstock.capture.redaction.compressed import compressed_edits
+from penstock.capture.redaction.contents import Content, Gathered
+from penstock.capture.redaction.flow import Flow
+from penstock.capture.redaction.json_text import json_edits
+from penstock.capture.redaction.leaves import Leaves
+from penstock.capture.redaction.protobuf import length_delimited, message_edits
+from penstock.capture.redaction.requests import Fields, HttpBodies, RequestParts, value_of
+from penstock.capture.redaction.text import Edit, WithheldEdit, stars
+from penstock.capture.redaction.units import MOST, PLAIN, Blind, BodyFormat, Redact, coded, edits_or_stars
+from penstock.wire.compression import Compression
 from penstock_proto import s2_pb2
 from penstock_s2.codec.s2s.limits import S2S_MAX_FRAME_LENGTH
 

@@ -6,15 +6,15 @@ from typing import cast
 
 from google.protobuf.descriptor import Descriptor
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES, delivered, unacknowledged
-from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.exchange import BodyReader, SeenExchange
-from penstock_analysis.dialogue.http.protobuf_faults import first_fault
-from penstock_codecs.compression import Compression
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.http.observer.faults import BytesAt, HttpFault, TimedRange
-from penstock_codecs.model import RecordBatch
+from penstock.capture.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES, delivered, unacknowledged
+from penstock.capture.dialogue.http.collector import MessageCollector
+from penstock.capture.dialogue.http.exchange import BodyReader, SeenExchange
+from penstock.capture.dialogue.http.protobuf_faults import first_fault
+from penstock.capture.pcapng import Sender
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.records import RecordBatch
+from penstock.wire.compression import Compression
+from penstock.wire.http.observer.faults import BytesAt, HttpFault, TimedRange
 from penstock_proto import s2_pb2
 from penstock_s2.capture.clauses import S2_MESSAGES, S2S_FRAMES, S2S_SESSIONS
 from penstock_s2.capture.shapes import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock_codecs.compression import Compression
-from penstock_codecs.model import RecordBatch, StreamPosition
-from penstock_codecs.operations import Append, Appended
+from penstock.model.operations import Append, Appended
+from penstock.model.records import RecordBatch, StreamPosition
+from penstock.wire.compression import Compression
 
 __all__ = [
     "append_fields",

@@ -8,16 +8,16 @@ from typing import Final, cast
 import msgspec
 from google.protobuf.descriptor import Descriptor
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES, delivered
-from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.exchange import SeenExchange, header
-from penstock_analysis.dialogue.http.json_places import place_of
-from penstock_analysis.dialogue.http.protobuf_faults import first_fault
-from penstock_analysis.dialogue.http.whole_body import WholeBody
-from penstock_codecs.compression import Compression
-from penstock_codecs.http.observer.faults import HttpFault, TimedRange
-from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
+from penstock.capture.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES, delivered
+from penstock.capture.dialogue.http.collector import MessageCollector
+from penstock.capture.dialogue.http.exchange import SeenExchange, header
+from penstock.capture.dialogue.http.json_places import place_of
+from penstock.capture.dialogue.http.protobuf_faults import first_fault
+from penstock.capture.dialogue.http.whole_body import WholeBody
+from penstock.capture.pcapng import Sender
+from penstock.model.records import RecordBatch, StreamPosition, StreamRef
+from penstock.wire.compression import Compression
+from penstock.wire.http.observer.faults import HttpFault, TimedRange
 from penstock_proto import s2_pb2
 from penstock_s2.capture.clauses import S2_BODIES, S2_MESSAGES, S2_UNARY
 from penstock_s2.capture.shapes import append_fields, appended_fields, batch_fields, json_fields, position

@@ -8,11 +8,11 @@ from typing import Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from penstock_analysis.dialogue.messages import Message
-from penstock_analysis.plugin import HTTP
-from penstock_analysis.wireshark.fields import FieldKind, Shown, WiresharkProtocol, record_fields
-from penstock_codecs.model import RecordBatch, StreamPosition
-from penstock_codecs.operations import Append, Appended
+from penstock.capture.dialogue.messages import Message
+from penstock.capture.plugin import HTTP
+from penstock.capture.wireshark.fields import FieldKind, Shown, WiresharkProtocol, record_fields
+from penstock.model.operations import Append, Appended
+from penstock.model.records import RecordBatch, StreamPosition
 from penstock_proto import s2_pb2
 
 __all__ = ["s2_protocols"]

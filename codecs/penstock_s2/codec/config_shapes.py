@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.streams import (
+from penstock.model.failures import FailureCode, fail
+from penstock.model.streams import (
     INFINITE,
     BasinConfig,
     BasinConfigPatch,

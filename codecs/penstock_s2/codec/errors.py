@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from penstock_codecs.failures import Failure, FailureCode
-from penstock_codecs.http_failures import SPELLING, STATUS
-from penstock_codecs.model import U64_MAX
+from penstock.model.failures import Failure, FailureCode
+from penstock.model.records import U64_MAX
+from penstock.wire.http_failures import SPELLING, STATUS
 
 __all__ = ["failure_from_body", "failure_from_http"]
 

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from penstock_codecs.access_tokens import AccessTokenInfo, Scope, utc_time, validate_token_id
-from penstock_codecs.failures import FailureCode, fail
+from penstock.model.access_tokens import AccessTokenInfo, Scope, utc_time, validate_token_id
+from penstock.model.failures import FailureCode, fail
 from penstock_s2.codec.json_values import decode_request
 
 __all__ = ["decode_issue", "encode_issued", "encode_page"]

@@ -12,11 +12,11 @@ from typing import Any
 
 import orjson
 
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.names import validate_basin_name, validate_stream_name
-from penstock_codecs.operations import Page
-from penstock_codecs.streams import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.names import validate_basin_name, validate_stream_name
+from penstock.model.operations import Page
+from penstock.model.records import StreamRef
+from penstock.model.streams import (
     BasinConfig,
     BasinConfigPatch,
     BasinInfo,

@@ -13,9 +13,9 @@ import msgspec
 import orjson
 from msgspec import UnsetType
 
-from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.operations import Page
-from penstock_codecs.streams import (
+from penstock.model.failures import FailureCode, OperationFailed, RemoteProtocolError
+from penstock.model.operations import Page
+from penstock.model.streams import (
     BasinConfig,
     BasinConfigPatch,
     BasinInfo,

@@ -10,9 +10,10 @@ import msgspec
 import orjson
 import pybase64
 
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import KIB, MAX_BATCH_RECORDS
-from penstock_codecs.model import (
+from penstock.model.failures import FailureCode, fail
+from penstock.model.limits import KIB, MAX_BATCH_RECORDS
+from penstock.model.operations import Append, Appended
+from penstock.model.records import (
     NO_HEADERS,
     U64_MAX,
     Columns,
@@ -24,7 +25,6 @@ from penstock_codecs.model import (
     long_runs,
     metered_size,
 )
-from penstock_codecs.operations import Append, Appended
 from penstock_s2.codec.formats import BytesFormat, parse_bytes, spell_bytes, spell_exactly
 from penstock_s2.codec.json_values import (
     U64,

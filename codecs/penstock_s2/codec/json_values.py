@@ -13,8 +13,8 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail, json_fault
-from penstock_codecs.model import U64_MAX, StreamPosition
+from penstock.model.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail, json_fault
+from penstock.model.records import U64_MAX, StreamPosition
 
 __all__ = [
     "IN_BODY",

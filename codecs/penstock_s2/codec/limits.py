@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_codecs.limits import KIB, MIB
+from penstock.model.limits import KIB, MIB
 
 S2_MAX_UNARY_BODY: Final = 2 * MIB
 """Largest unary request body, after decompression (5.1)."""

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 import orjson
 
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.streams import DEFAULT_STREAM_CONFIG
+from penstock.model.failures import FailureCode, fail
+from penstock.model.streams import DEFAULT_STREAM_CONFIG
 from penstock_s2.codec.json_values import bad_json, decode_request
 
 __all__ = [

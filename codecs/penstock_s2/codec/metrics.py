@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
 
-from penstock_codecs.failures import FailureCode, fail
+from penstock.model.failures import FailureCode, fail
 
 __all__ = [
     "AccountMetricSet",

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from urllib.parse import quote, unquote_to_bytes
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MAX_FENCING_TOKEN_BYTES
-from penstock_codecs.names import utf8_length
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MAX_FENCING_TOKEN_BYTES
+from penstock.model.names import utf8_length
 from penstock_s2.codec.limits import S2_MAX_REQUEST_TOKEN
 
 __all__ = [

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import MAX_BATCH_RECORDS
-from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef, WireBytes, metered_size
-from penstock_codecs.operations import Append, Appended
-from penstock_codecs.record_bytes import append_records, field, uniform_records, varint
-from penstock_codecs.record_encoding import RECORDS, Payload, appended_columns, columns_of, encode_records, parse
+from penstock.model.failures import FailureCode, fail
+from penstock.model.limits import MAX_BATCH_RECORDS
+from penstock.model.operations import Append, Appended
+from penstock.model.record_bytes import append_records, field, uniform_records, varint
+from penstock.model.record_encoding import RECORDS, Payload, appended_columns, columns_of, encode_records, parse
+from penstock.model.records import RecordBatch, StreamPosition, StreamRef, WireBytes, metered_size
 from penstock_proto import records_pb2, s2_pb2
 
 __all__ = [

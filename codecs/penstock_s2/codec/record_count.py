@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from penstock_codecs.http import Buffer
+from penstock.wire.http import Buffer
 from penstock_proto import s2_pb2
 
 __all__ = ["count_records"]

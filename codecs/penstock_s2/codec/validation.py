@@ -5,16 +5,16 @@ A batch is checked record by record only if it has headers or breaks a limit (S2
 
 from __future__ import annotations
 
-from penstock_codecs.commands import parse_command
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import (
+from penstock.model.commands import parse_command
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import (
     MAX_BATCH_BYTES,
     MAX_BATCH_RECORDS,
     MAX_FENCING_TOKEN_BYTES,
     MAX_RECORD_BYTES,
     MAX_RECORD_HEADERS,
 )
-from penstock_codecs.operations import Append
+from penstock.model.operations import Append
 
 __all__ = ["validate_append"]
 

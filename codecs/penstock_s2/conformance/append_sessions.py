@@ -9,9 +9,9 @@ from typing import Final
 import trio
 import zstandard
 
+from penstock.model.limits import MIB
 from penstock.protocols.conformance import Cases, Deviation, require, require_equal
-from penstock_codecs.compression import Compression
-from penstock_codecs.limits import MIB
+from penstock.wire.compression import Compression
 from penstock_s2.codec.s2s.frames import Frame, Terminal, encode_frame, encode_terminal
 from penstock_s2.conformance.session import (
     SESSION,

@@ -7,8 +7,8 @@ from typing import Final
 
 import trio
 
+from penstock.model.limits import MIB
 from penstock.protocols.conformance import Cases, require, require_equal
-from penstock_codecs.limits import MIB
 from penstock_proto import s2_pb2 as pb
 from penstock_s2.conformance.session import (
     BASE64,

@@ -15,10 +15,10 @@ from urllib.parse import quote
 import trio
 from google.protobuf.message import DecodeError, Message
 
+from penstock.model.failures import OperationFailed
 from penstock.net.http.client import HttpClient, HttpStream, Response
 from penstock.protocols.conformance import Deviation, NotApplicable, TestedServer, require, require_equal
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.http import ResponseHead
+from penstock.wire.http import ResponseHead
 from penstock_proto import s2_pb2 as pb
 from penstock_s2.codec.s2s.frames import Frame, FrameError, FrameReader, Terminal, encode_frame
 

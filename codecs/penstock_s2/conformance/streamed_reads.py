@@ -9,9 +9,9 @@ from typing import Final
 
 import trio
 
+from penstock.model.limits import MIB
 from penstock.protocols.conformance import Cases, require, require_equal
-from penstock_codecs.compression import Compression
-from penstock_codecs.limits import MIB
+from penstock.wire.compression import Compression
 from penstock_s2.codec.s2s.limits import S2S_COMPRESSION_THRESHOLD
 from penstock_s2.conformance.session import (
     BASE64,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.core.grants import Grant
+from penstock.model.access_tokens import Op
+from penstock.model.failures import Failure, FailureCode
 from penstock.net.http.browsers import browser_refusal
 from penstock.net.http.exchange import Request
 from penstock.routing.access.clients import ClientRules, admit
-from penstock_codecs.access_tokens import Op
-from penstock_codecs.failures import Failure, FailureCode
 from penstock_s2.codec.routes import S2Endpoint
 from penstock_s2.front.call import S2Call
 from penstock_s2.front.settings import S2Settings

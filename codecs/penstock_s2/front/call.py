@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
+from penstock.model.failures import Failure, FailureCode, fail
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
 from penstock.net.http.browsers import cors_headers
 from penstock.net.http.exchange import Exchange, HeaderList, Request
 from penstock.net.http.paced import whole_body
 from penstock.observe.metrics.clients import count_error
-from penstock_codecs.compression import Compression, DecompressionError, compress, decompress, most_compressed
-from penstock_codecs.failures import Failure, FailureCode, fail
-from penstock_codecs.http_failures import failure_to_http
-from penstock_codecs.model import StreamRef
-from penstock_codecs.streams import StreamConfig
+from penstock.wire.compression import Compression, DecompressionError, compress, decompress, most_compressed
+from penstock.wire.http_failures import failure_to_http
 from penstock_s2.codec.formats import BytesFormat
 from penstock_s2.codec.json_config import decode_stream_config_header
 from penstock_s2.codec.limits import S2_COMPRESS_RESPONSE_FROM, S2_MAX_ENCRYPTION_KEY, S2_MAX_UNARY_BODY

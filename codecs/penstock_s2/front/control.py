@@ -8,9 +8,9 @@ from typing import Final
 
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MAX_BASIN_NAME_BYTES, MAX_STREAM_NAME_BYTES
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MAX_BASIN_NAME_BYTES, MAX_STREAM_NAME_BYTES
+from penstock.model.operations import (
     CreateBasin,
     CreateStream,
     DeleteBasin,

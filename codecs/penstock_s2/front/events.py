@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from penstock.core.back import Back
 from penstock.core.rereading import read_again
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import FromSeqNum, Read
+from penstock.model.records import U64_MAX, RecordBatch, StreamPosition
 from penstock.net.draining import Draining
 from penstock.net.http.following import TIME_OVER, FollowingSession, Heartbeats
 from penstock.observe.metrics.clients import count_error
 from penstock.observe.metrics.meters import PROTOCOL
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import U64_MAX, RecordBatch, StreamPosition
-from penstock_codecs.operations import FromSeqNum, Read
 from penstock_s2.codec.sse import DIALECTS, BatchEvent, Done, ErrorEvent, EventId, EventStreamServer, Ping
 from penstock_s2.front.call import S2Call
 from penstock_s2.front.parameters import read_of

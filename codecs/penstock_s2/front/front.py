@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 
 from penstock.core.back import Back
+from penstock.model.failures import OperationFailed
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.browsers import preflight_headers
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.following import Heartbeats
 from penstock.net.http.preconditions import check_preconditions
-from penstock_codecs.failures import OperationFailed
 from penstock_s2.codec.media import Media
 from penstock_s2.codec.routes import S2Endpoint, match_route
 from penstock_s2.front.admission import RequestAdmission

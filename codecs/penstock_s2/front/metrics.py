@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Operation
-from penstock_codecs.usage_operations import GetStorage, GetUsage, ListActiveBasins, Points, UsageKind
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Operation
+from penstock.model.records import StreamRef
+from penstock.model.usage_operations import GetStorage, GetUsage, ListActiveBasins, Points, UsageKind
 from penstock_s2.codec.metrics import (
     AccountMetricSet,
     BasinMetricSet,

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl
 
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
+from penstock.model.names import validate_basin_name, validate_stream_name
+from penstock.model.operations import FromSeqNum, FromTailOffset, FromTimestamp, Read, Start
+from penstock.model.records import U64_MAX, StreamRef
+from penstock.model.streams import StreamConfig
 from penstock.net.http.exchange import Request
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
-from penstock_codecs.model import U64_MAX, StreamRef
-from penstock_codecs.names import validate_basin_name, validate_stream_name
-from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp, Read, Start
-from penstock_codecs.streams import StreamConfig
 from penstock_s2.codec.limits import S2_MAX_UNARY_WAIT_SECONDS
 from penstock_s2.codec.media import Media, media_type
 from penstock_s2.codec.names import decode_path_segment, invalid_header

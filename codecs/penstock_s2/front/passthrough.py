@@ -12,14 +12,14 @@ from typing import Final
 import trio
 
 from penstock.core.passthrough import Passthrough, RawSession
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.limits import KIB
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.paced import PacedBody
 from penstock.observe.metrics.clients import count_error
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.http import Buffer, ResponseHead
-from penstock_codecs.http_failures import failure_to_http
-from penstock_codecs.limits import KIB
+from penstock.wire.http import Buffer, ResponseHead
+from penstock.wire.http_failures import failure_to_http
 from penstock_s2.codec.limits import S2_MAX_UNARY_BODY
 from penstock_s2.codec.s2s.frames import FrameError, encode_terminal
 from penstock_s2.codec.s2s.whole_frames import WholeFrames, split_at_terminal

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from penstock.core.back import Back, Following, ReadSession
 from penstock.core.rereading import BatchExtent, join_batches, read_again
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, CheckTail
+from penstock.model.records import RecordBatch, StreamRef
 from penstock.net.draining import SHUTTING_DOWN, Draining
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import RecordBatch, StreamRef
-from penstock_codecs.operations import Append, CheckTail
 from penstock_s2.codec import json_records, protobuf
 from penstock_s2.codec.media import Media
 from penstock_s2.codec.validation import validate_append

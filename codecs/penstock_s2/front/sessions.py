@@ -8,15 +8,15 @@ import trio
 
 from penstock.core.back import AppendSession, Back
 from penstock.core.rereading import read_again
+from penstock.model.failures import Failure, OperationFailed, RemoteProtocolError
+from penstock.model.records import RecordBatch, StreamPosition
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.following import FollowingSession, Heartbeats
 from penstock.net.http.paced import PacedBody
 from penstock.observe.metrics.clients import count_error
 from penstock.observe.metrics.meters import PROTOCOL
-from penstock_codecs.codec import Pull
-from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
-from penstock_codecs.model import RecordBatch, StreamPosition
+from penstock.wire.codec import Pull
 from penstock_s2.codec.s2s import PLUGIN
 from penstock_s2.codec.s2s.sessions import AppendServer, ReadServer
 from penstock_s2.front.call import S2Call

@@ -5,9 +5,9 @@ from __future__ import annotations
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT
 from penstock.core.scopes import common_prefix, excess
+from penstock.model.access_tokens import Op, ResourceSet, inheriting, validate_token_id
+from penstock.model.failures import FailureCode, fail
 from penstock.routing.access.authority import Authority
-from penstock_codecs.access_tokens import Op, ResourceSet, inheriting, validate_token_id
-from penstock_codecs.failures import FailureCode, fail
 from penstock_s2.codec.json_access_tokens import decode_issue, encode_issued, encode_page
 from penstock_s2.codec.names import decode_path_segment
 from penstock_s2.front.call import JSON, S2Call

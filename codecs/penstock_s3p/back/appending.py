@@ -17,12 +17,12 @@ import trio
 from penstock.backends.background import background
 from penstock.core.delivery import Delivery
 from penstock.core.native import NativeAck, NativeAppendSession
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.limits import KIB
+from penstock.model.operations import Append
+from penstock.model.records import RecordId
 from penstock.net.retries import RetryPolicy, worth_retrying
 from penstock.net.upstream import broke, doubtful
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.limits import KIB
-from penstock_codecs.model import RecordId
-from penstock_codecs.operations import Append
 from penstock_s3p.back.bodies import to_bodies
 from penstock_s3p.back.connection import S3PConnection, S3PPool, failed
 from penstock_s3p.back.settings import S3PBackSettings

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from penstock.model.envelope import is_marked, unwrap, wrap
+from penstock.model.failures import FailureCode, fail
+from penstock.model.features import Feature, feature_of
+from penstock.model.operations import Append
+from penstock.model.records import Headers
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.envelope import is_marked, unwrap, wrap
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.features import Feature, feature_of
-from penstock_codecs.model import Headers
-from penstock_codecs.operations import Append
 
 __all__ = ["from_bodies", "to_bodies"]
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import trio
 
+from penstock.model.failures import Failure, FailureCode, OperationFailed
 from penstock.net.codec_connection import CodecConnection, CodecPool
 from penstock.net.upstream import Upstream, broke
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_s3p.codec import Command, ErrorReply, Reply, S3PClient, failure_of
 from penstock_s3p.codec.limits import S3PLimits
 

@@ -13,14 +13,14 @@ import trio
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
 from penstock.core.native import Bounds, Native, NativeAck, NativeAppendSession, Scanned
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import KIB
+from penstock.model.operations import Append, Capability, ListStreams, Page
+from penstock.model.records import NO_HEADERS, RecordId, StreamRef
+from penstock.model.streams import StreamInfo
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream
 from penstock.routing.loss.loss import Loss
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import KIB
-from penstock_codecs.model import NO_HEADERS, RecordId, StreamRef
-from penstock_codecs.operations import Append, Capability, ListStreams, Page
-from penstock_codecs.streams import StreamInfo
 from penstock_s3p.back.appending import append_session
 from penstock_s3p.back.bodies import from_bodies
 from penstock_s3p.back.connection import ReplyTooLarge, S3PConnection, S3PPool

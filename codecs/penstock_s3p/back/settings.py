@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from penstock.core.delivery import Delivery
+from penstock.model.limits import MIB
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.limits import MIB
 from penstock_s3p.codec.limits import S3PLimits
 from penstock_s3p.names import FixedBasin, S3PNames
 

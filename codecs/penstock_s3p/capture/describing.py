@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock_analysis.capture import Conversation
-from penstock_analysis.dialogue.clauses import ErrorMeaning
-from penstock_analysis.dialogue.messages import APPENDED, SeenRecord
+from penstock.capture.dialogue.clauses import ErrorMeaning
+from penstock.capture.dialogue.messages import APPENDED, SeenRecord
+from penstock.capture.pcapng import Conversation
 from penstock_s3p.capture.clauses import S3P_ERRORS
 from penstock_s3p.codec.events import (
     FIRST_ID,

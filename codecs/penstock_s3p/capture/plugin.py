@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock_analysis.capture import Conversation, Sender
-from penstock_analysis.plugin import AnalysisPlugin, Likeness
+from penstock.capture.pcapng import Conversation, Sender
+from penstock.capture.plugin import AnalysisPlugin, Likeness
 
 if TYPE_CHECKING:
-    from penstock_analysis.dialogue.messages import Dialogue
-    from penstock_analysis.redaction.flow import Redaction
-    from penstock_analysis.wireshark.fields import WiresharkProtocol
+    from penstock.capture.dialogue.messages import Dialogue
+    from penstock.capture.redaction.flow import Redaction
+    from penstock.capture.wireshark.fields import WiresharkProtocol
 
 __all__ = ["PLUGIN"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Final, NoReturn
 
-from penstock_analysis.dialogue.sides import PlacedEvent, UnreadableBytes
-from penstock_codecs.codec import Pull
-from penstock_codecs.limits import MIB
+from penstock.capture.dialogue.sides import PlacedEvent, UnreadableBytes
+from penstock.model.limits import MIB
+from penstock.wire.codec import Pull
 from penstock_s3p.capture.clauses import s3p_clause
 from penstock_s3p.codec.commands import parse_commands
 from penstock_s3p.codec.errors import S3PFault

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.redaction.flow import FOR_EVER, Flow, NotUnderstood, Parser, Redaction
-from penstock_analysis.redaction.leaves import Leaves
-from penstock_analysis.redaction.units import MOST
+from penstock.capture.pcapng import Sender
+from penstock.capture.redaction.flow import FOR_EVER, Flow, NotUnderstood, Parser, Redaction
+from penstock.capture.redaction.leaves import Leaves
+from penstock.capture.redaction.units import MOST
 
 __all__ = ["REDACTION"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from penstock_analysis.dialogue.messages import Message
-from penstock_analysis.wireshark.fields import FieldKind, Shown, WiresharkProtocol
-from penstock_codecs.model import RecordId
+from penstock.capture.dialogue.messages import Message
+from penstock.capture.wireshark.fields import FieldKind, Shown, WiresharkProtocol
+from penstock.model.records import RecordId
 from penstock_s3p.capture.describing import kind_of, stream_of
 from penstock_s3p.codec.events import (
     FIRST_ID,

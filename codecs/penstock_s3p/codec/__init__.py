@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock_codecs.codec import Codec, CodecPlugin, Role
-from penstock_codecs.limits import MIB
-from penstock_codecs.listing import Listing
-from penstock_codecs.model import RecordId
+from penstock.model.limits import MIB
+from penstock.model.records import RecordId
+from penstock.wire.codec import Codec, CodecPlugin, Role
+from penstock.wire.listing import Listing
 from penstock_s3p.codec.conversation import MAX_REPLY_BYTES, S3PClient, S3PServer
 from penstock_s3p.codec.encoding import encode_command, encode_reply
 from penstock_s3p.codec.errors import error_reply, failure_of

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple, NoReturn
 
-from penstock_codecs.codec import NEED_DATA, Pull
-from penstock_codecs.failures import printable
-from penstock_codecs.model import RecordId
+from penstock.model.failures import printable
+from penstock.model.records import RecordId
+from penstock.wire.codec import NEED_DATA, Pull
 from penstock_s3p.codec.events import FIRST_ID, AppendRecords, Command, Create, Delete, ReadRecords, TrimRecords
 from penstock_s3p.codec.limits import S3PLimits
 from penstock_s3p.codec.source import InputBuffer

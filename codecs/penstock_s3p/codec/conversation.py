@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Generator
 from typing import Final, Generic, NoReturn, TypeVar
 
-from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
-from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
-from penstock_codecs.limits import MIB
+from penstock.model.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock.model.limits import MIB
+from penstock.wire.codec import NEED_DATA, PAUSED, Pull
 from penstock_s3p.codec.commands import parse_commands
 from penstock_s3p.codec.encoding import encode_command, encode_reply
 from penstock_s3p.codec.errors import S3PFault

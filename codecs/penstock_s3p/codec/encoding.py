@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from penstock_codecs.failures import LocalProtocolError
-from penstock_codecs.model import U64_MAX, RecordId, long_runs
+from penstock.model.failures import LocalProtocolError
+from penstock.model.records import U64_MAX, RecordId, long_runs
 from penstock_s3p.codec.errors import one_line
 from penstock_s3p.codec.events import (
     FIRST_ID,

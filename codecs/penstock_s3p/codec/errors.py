@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from penstock_codecs.failures import Failure, FailureCode
+from penstock.model.failures import Failure, FailureCode
 from penstock_s3p.codec.events import ErrorReply
 
 __all__ = ["S3PFault", "error_reply", "failure_of", "one_line"]

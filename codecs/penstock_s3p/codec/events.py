@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from penstock_codecs.model import RecordId
+from penstock.model.records import RecordId
 
 __all__ = [
     "AppendRecords",

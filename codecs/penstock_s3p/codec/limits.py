@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 
 S3P_MAX_HEADER_LINE: Final = 32
 """Longest `*<n>` or `$<n>` line with its CRLF; bounds the wait for a missing CRLF (fact sheet 3, items 4 and 6)."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
-from penstock_codecs.codec import Codec, Pull
-from penstock_codecs.failures import RemoteProtocolError, printable
-from penstock_codecs.listing import Line, Listing, Reading, Undecodable, size
+from penstock.model.failures import RemoteProtocolError, printable
+from penstock.wire.codec import Codec, Pull
+from penstock.wire.listing import Line, Listing, Reading, Undecodable, size
 from penstock_s3p.codec.conversation import S3PClient, S3PServer
 
 __all__ = ["LISTING"]

@@ -7,9 +7,9 @@ import re
 from collections.abc import Generator
 from typing import Final, NoReturn
 
-from penstock_codecs.codec import NEED_DATA, Pull
-from penstock_codecs.failures import printable
-from penstock_codecs.model import RecordId
+from penstock.model.failures import printable
+from penstock.model.records import RecordId
+from penstock.wire.codec import NEED_DATA, Pull
 from penstock_s3p.codec.events import AppendedId, ErrorReply, Ok, Records, Reply
 from penstock_s3p.codec.limits import S3PLimits
 from penstock_s3p.codec.source import InputBuffer

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from penstock_codecs.failures import FailureCode, printable
-from penstock_codecs.waiting import WaitingBytes
+from penstock.model.failures import FailureCode, printable
+from penstock.wire.waiting import WaitingBytes
 from penstock_s3p.codec.errors import S3PFault
 from penstock_s3p.codec.limits import S3P_MAX_HEADER_LINE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from penstock_codecs.model import U64_MAX, RecordId
+from penstock.model.records import U64_MAX, RecordId
 
 __all__ = ["parse_integer", "parse_ms", "spell_id"]
 

@@ -20,14 +20,9 @@ import trio
 from msgspec.structs import replace
 
 from penstock.core.back import AppendSession, Back, Following, ReadSession
-from penstock.net.draining import Draining
-from penstock.net.limits.limiter import too_many
-from penstock.observe.metrics.clients import count_dropped, count_error
-from penstock.routing.loss.loss import LossPolicy, LossRefusal, carry, take_in
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
-from penstock_codecs.features import Feature
-from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamRef, metered_size
-from penstock_codecs.operations import (
+from penstock.model.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
+from penstock.model.features import Feature
+from penstock.model.operations import (
     Append,
     Appended,
     Capability,
@@ -37,6 +32,11 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
+from penstock.model.records import U64_MAX, RecordBatch, RecordId, StreamRef, metered_size
+from penstock.net.draining import Draining
+from penstock.net.limits.limiter import too_many
+from penstock.observe.metrics.clients import count_dropped, count_error
+from penstock.routing.loss.loss import LossPolicy, LossRefusal, carry, take_in
 from penstock_s3p.codec import (
     AppendedId,
     AppendRecords,

@@ -7,12 +7,12 @@ from typing import Final
 import trio
 
 from penstock.core.back import Following, ReadSession
+from penstock.model.failures import RemoteProtocolError
+from penstock.model.limits import KIB
+from penstock.model.records import RecordBatch
 from penstock.net.draining import Draining
 from penstock.protocols.front_link import FrontLink
-from penstock_codecs.codec import Pull
-from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.limits import KIB
-from penstock_codecs.model import RecordBatch
+from penstock.wire.codec import Pull
 from penstock_s3p.codec import AppendRecords, Command, Reply, S3PServer
 from penstock_s3p.front.settings import S3PSettings
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.model.limits import MIB
+from penstock.model.streams import StreamConfig
 from penstock.routing.loss.loss import LossPolicy
-from penstock_codecs.limits import MIB
-from penstock_codecs.streams import StreamConfig
 from penstock_s3p.codec.limits import S3PLimits
 from penstock_s3p.names import FixedBasin, S3PNames
 

@@ -20,7 +20,7 @@ import ctypes
 import gc
 from typing import Final
 
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 
 __all__ = ["collect_new_cycles", "keep_freed_memory"]
 

@@ -24,11 +24,11 @@ from penstock.app.config import (
 from penstock.app.config.advice import advice
 from penstock.app.config.references import state_back
 from penstock.core.permissions import Permission
+from penstock.model.limits import MIB
 from penstock.net.tls.files import certificates_in
 from penstock.protocols.plugin import ListenerKind, back_kinds, listener_kinds
 from penstock.protocols.tables import ListenerTable, LossTable, NumberedBackTable, TlsListener
 from penstock.routing.loss.plan import EMBEDDED_SIDE, BackSide, Fate, FrontSide, Item, plan_losses
-from penstock_codecs.limits import MIB
 
 __all__ = ["report", "report_parts"]
 

@@ -14,8 +14,8 @@ from penstock.backends.background import background
 from penstock.backends.sequence_numbering import IndexedBack
 from penstock.core.back import AppendSession, Back, ReadSession
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs import table_operations
-from penstock_codecs.byte_operations import (
+from penstock.model import table_operations
+from penstock.model.byte_operations import (
     AppendBytes,
     BytesRead,
     ByteStreamInfo,
@@ -27,10 +27,10 @@ from penstock_codecs.byte_operations import (
     Truncate,
     UpdateAttribute,
 )
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Appended, Capability, CreateBasin, ListBasins, Operation, Read
-from penstock_codecs.streams import StreamConfig
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.operations import Append, Appended, Capability, CreateBasin, ListBasins, Operation, Read
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
 
 __all__ = ["BytesAndTables", "Combined"]
 

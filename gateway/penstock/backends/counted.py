@@ -10,9 +10,9 @@ import trio
 
 from penstock.core.back import AppendSession, Back, BackWrapper, ReadSession
 from penstock.core.passthrough import HeaderList, Passthrough, RawSession
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Operation, Read
-from penstock_codecs.streams import StreamConfig
+from penstock.model.operations import Operation, Read
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
 
 __all__ = ["RefCountedBack"]
 

@@ -8,14 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from penstock.core.back import AppendSession, Back, ReadSession
-from penstock.store.append_sessions import append_session
-from penstock.store.catalog import stream_info
-from penstock.store.listings import list_basins, list_streams
-from penstock.store.positions import find_position
-from penstock.store.settings import Clock, StoreSettings, wall_clock
-from penstock.store.store import Store, open_store
-from penstock.store.table_rows import get_info, list_items, read_delta, read_items
-from penstock_codecs.byte_operations import (
+from penstock.model.byte_operations import (
     AppendAs,
     AppendBytes,
     GetAttribute,
@@ -26,9 +19,8 @@ from penstock_codecs.byte_operations import (
     Truncate,
     UpdateAttribute,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamPosition, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import (
     Append,
     Capability,
     CheckTail,
@@ -51,8 +43,9 @@ from penstock_codecs.operations import (
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.streams import StreamConfig, StreamInfo
-from penstock_codecs.table_operations import (
+from penstock.model.records import StreamPosition, StreamRef
+from penstock.model.streams import StreamConfig, StreamInfo
+from penstock.model.table_operations import (
     CreateTable,
     DeleteTable,
     GetTableInfo,
@@ -62,7 +55,14 @@ from penstock_codecs.table_operations import (
     RemoveTableKeys,
     UpdateTable,
 )
-from penstock_codecs.usage_operations import GetStorage, GetUsage, ListActiveBasins
+from penstock.model.usage_operations import GetStorage, GetUsage, ListActiveBasins
+from penstock.store.append_sessions import append_session
+from penstock.store.catalog import stream_info
+from penstock.store.listings import list_basins, list_streams
+from penstock.store.positions import find_position
+from penstock.store.settings import Clock, StoreSettings, wall_clock
+from penstock.store.store import Store, open_store
+from penstock.store.table_rows import get_info, list_items, read_delta, read_items
 
 __all__ = ["EmbeddedBack", "EmbeddedSettings", "open_embedded"]
 

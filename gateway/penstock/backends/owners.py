@@ -19,11 +19,11 @@ import trio
 
 from penstock.backends.logged_tables import GuardedChange, LoggedTables
 from penstock.core.back import Back
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Operation
+from penstock.model.records import StreamRef
+from penstock.model.table_operations import NOT_EXISTS, ReadTable, ReadTableDelta, TableItem
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Operation
-from penstock_codecs.table_operations import NOT_EXISTS, ReadTable, ReadTableDelta, TableItem
 
 __all__ = ["NOT_OWNED", "StreamOwners", "key_of", "lost", "ref_of"]
 

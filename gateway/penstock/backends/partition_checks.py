@@ -20,10 +20,10 @@ import trio
 from penstock.core.back import AppendSession, Back, BackWrapper, ReadSession
 from penstock.core.partitions import PartitionedNames, shape_conflict
 from penstock.core.passthrough import Passthrough
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, CheckTail, CreateStream, DeleteStream, EnsureStream, Operation, Read
-from penstock_codecs.streams import StreamConfig
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, CheckTail, CreateStream, DeleteStream, EnsureStream, Operation, Read
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
 
 __all__ = ["PartitionChecks"]
 

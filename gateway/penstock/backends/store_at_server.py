@@ -16,10 +16,8 @@ from penstock.backends.logged_tables import LoggedTables
 from penstock.core.back import AppendSession, Back, ReadSession
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock.tables.struct_table import Conflict, Prefix, StructTable, VersionedValue
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import (
     Capability,
     CreateBasin,
     DeleteBasin,
@@ -34,7 +32,9 @@ from penstock_codecs.operations import (
     Read,
     ReconfigureBasin,
 )
-from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig, check_stream_config
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig, BasinInfo, StreamConfig, check_stream_config
+from penstock.tables.struct_table import Conflict, Prefix, StructTable, VersionedValue
 
 __all__ = ["StoreAtServer"]
 

@@ -17,11 +17,11 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import trio
 
 from penstock.core.delivery import Delivery
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.features import Feature, feature_of
+from penstock.model.operations import Append
 from penstock.net.retries import RetryPolicy, retry_after, tried_again, worth_retrying
 from penstock.net.upstream import doubtful
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.features import Feature, feature_of
-from penstock_codecs.operations import Append
 
 __all__ = ["AppendOwner", "GroupingSession", "GroupingWriter", "QueuedAppend", "UpstreamName"]
 

@@ -12,8 +12,8 @@ import struct
 from typing import Final, NamedTuple
 
 from penstock.core.back import Back
+from penstock.model.records import StreamRef
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.model import StreamRef
 
 __all__ = ["TrimPoint", "TrimPoints"]
 

@@ -16,9 +16,9 @@ import trio
 
 from penstock.backends.owners import PATIENCE, StreamOwners
 from penstock.core.back import Back
+from penstock.model.failures import OperationFailed
+from penstock.model.records import StreamRef
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
 
 __all__ = ["StreamTurns"]
 

@@ -212,9 +212,9 @@ def _judge(path: Path, sender: str | None, side: str | None, as_lines: bool) -> 
 
 
 def _judgements(path: Path, sender: str | None, side: str | None) -> list[Judgement]:
+    from penstock.capture.dialogue.dialogues import Dialogues
+    from penstock.capture.pcapng import Sender
     from penstock.recorder.captures.judging import judged
-    from penstock_analysis.capture import Sender
-    from penstock_analysis.dialogue.dialogues import Dialogues
 
     with opened_captures([path], "Judging", False, side) as events:
         dialogues = Dialogues()

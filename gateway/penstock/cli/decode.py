@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from penstock_codecs.codec import installed_codecs
-from penstock_codecs.listing import Listing, Undecodable, farthest
+from penstock.wire.codec import installed_codecs
+from penstock.wire.listing import Listing, Undecodable, farthest
 
 __all__ = ["decode_command"]
 

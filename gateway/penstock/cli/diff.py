@@ -10,17 +10,17 @@ from typing import Any, Final
 
 import click
 
+from penstock.capture.dialogue import APPENDED, DELIVERED
 from penstock.cli.captures.opened import ending_quietly, one_side, opened_captures, side_option
 from penstock.cli.output import json_option, print_result
 from penstock.core.errors import CannotStart
+from penstock.model.failures import OperationFailed
+from penstock.model.records import StreamRef
 from penstock.recorder.captures.text import counted, printable
 from penstock.tools.comparing import Comparison, DiffKind, Fields, RecordDifference, StreamComparison, compare_streams
 from penstock.tools.comparing.comparison import NotComparable
 from penstock.tools.comparing.pairing import called, join_names, wanted
 from penstock.tools.comparing.record_table import ComparedStream, Input, RecordRow, RecordTable
-from penstock_analysis.dialogue import APPENDED, DELIVERED
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
 
 __all__ = ["diff_command"]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from penstock.capture.pcapng import Side
 from penstock.cli.captures.opened import side_option
 from penstock.core.errors import CannotStart
 from penstock.protocols.environment import client_variables
-from penstock_analysis.capture import Side
 
 __all__ = ["mock_command"]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.capture.pcapng import CaptureEvent
 from penstock.cli.captures.opened import capture_argument, one_side, side_option
 from penstock.cli.output import json_option, print_result
 from penstock.cli.progress import progress_bar
@@ -19,7 +20,6 @@ from penstock.recorder.captures.opening import CaptureEvents, UnreadableCapture
 from penstock.tools.replay import AS_RECORDED, PATIENCE_SECONDS
 from penstock.tools.target import LOSS_WORDS
 from penstock.tools.target.url import schemes
-from penstock_analysis.capture import CaptureEvent
 
 if TYPE_CHECKING:
     from penstock.protocols.servers import Server

@@ -14,9 +14,7 @@ import msgspec
 
 from penstock.cli.output import json_lines_option, json_option, print_json
 from penstock.core.scopes import FULL_SCOPE, ops_of
-from penstock.recorder.captures.text import printable
-from penstock.routing.access.token_file import TokenFile, TokenFileError
-from penstock_codecs.access_tokens import (
+from penstock.model.access_tokens import (
     AccessTokenInfo,
     Op,
     OpGroups,
@@ -26,7 +24,9 @@ from penstock_codecs.access_tokens import (
     utc_time,
     validate_token_id,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.recorder.captures.text import printable
+from penstock.routing.access.token_file import TokenFile, TokenFileError
 
 __all__ = ["token_commands"]
 

@@ -1,6 +1,6 @@
 """The interfaces and values that every other room shares. It imports no other room.
 
-A front asks a `Back` (`back`) to perform operations of `penstock_codecs.operations`; it cannot tell whether the back is
+A front asks a `Back` (`back`) to perform operations of `penstock.model.operations`; it cannot tell whether the back is
 the embedded store or a client of another server. `Back` has an answer for every ability, so nothing is probed. What
 stands between a front and a back is a `BackWrapper`, which delegates all that it does not change. `passthrough` is a
 session whose frames are forwarded unread. `native` is the interface of a server without sequence numbers;

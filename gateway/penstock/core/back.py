@@ -19,10 +19,10 @@ import msgspec
 
 from penstock.core.passthrough import Passthrough
 from penstock.core.permissions import MANAGE, Permission
-from penstock_codecs.byte_operations import AppendBytes
-from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
-from penstock_codecs.operations import Append, Appended, Capability, Operation, Read
-from penstock_codecs.streams import StreamConfig
+from penstock.model.byte_operations import AppendBytes
+from penstock.model.operations import Append, Appended, Capability, Operation, Read
+from penstock.model.records import RecordBatch, StreamPosition, StreamRef
+from penstock.model.streams import StreamConfig
 
 __all__ = [
     "AppendSession",

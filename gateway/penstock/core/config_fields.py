@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Meta
 
 from penstock.core.address import Address
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.names import validate_basin_name, validate_stream_name
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.names import validate_basin_name, validate_stream_name
 
 __all__ = [
     "DEFAULT_BASIN",

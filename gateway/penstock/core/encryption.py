@@ -14,9 +14,9 @@ from typing import Final
 import pybase64
 
 from penstock.core.dumps import forbid_dumps
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.streams import Cipher
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.records import StreamRef
+from penstock.model.streams import Cipher
 
 __all__ = ["KEY_BYTES", "EncryptionKey", "missing_key"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.scopes import is_confined, ops_of
-from penstock_codecs.access_tokens import AccessTokenInfo, Op, ResourceSet
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.names import validate_stream_name
+from penstock.model.access_tokens import AccessTokenInfo, Op, ResourceSet
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.names import validate_stream_name
+from penstock.model.records import StreamRef
 
 __all__ = ["Grant"]
 

@@ -23,7 +23,7 @@ from penstock.core.encryption import EncryptionKey
 
 if TYPE_CHECKING:
     from penstock.core.grants import Grant
-    from penstock_codecs.model import StreamRef
+    from penstock.model.records import StreamRef
 
 __all__ = ["ANONYMOUS", "CLIENT", "NO_IDENTITIES", "Client", "Identities"]
 

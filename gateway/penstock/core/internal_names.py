@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from penstock_codecs.model import StreamRef
+from penstock.model.records import StreamRef
 
 __all__ = ["GATEWAY_TABLES", "INTERNAL_BASIN", "InternalNames"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from penstock_codecs.model import RecordId
+from penstock.model.records import RecordId
 
 __all__ = ["START", "Mark"]
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from penstock.core.globs import captured
-from penstock_codecs.model import StreamRef
+from penstock.model.records import StreamRef
 
 __all__ = ["Captures", "Match", "NamePattern", "Pieces", "StreamPattern", "Wildcard"]
 
@@ -130,7 +130,7 @@ _PIECES: Final = {Match.EXACT: _exact, Match.PREFIX: _prefix, Match.GLOB: _glob}
 
 
 def _regex(text: str, first: int) -> NamePattern:
-    from penstock_codecs.expressions import compile_expression
+    from penstock.model.expressions import compile_expression
 
     expression = compile_expression(text)
     for name in expression.groupindex:

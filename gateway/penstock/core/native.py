@@ -15,9 +15,9 @@ import msgspec
 
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
-from penstock_codecs.model import NO_HEADERS, Headers, StreamRef
-from penstock_codecs.operations import Append, Capability, ListStreams, Page
-from penstock_codecs.streams import StreamInfo
+from penstock.model.operations import Append, Capability, ListStreams, Page
+from penstock.model.records import NO_HEADERS, Headers, StreamRef
+from penstock.model.streams import StreamInfo
 
 __all__ = ["Bounds", "Native", "NativeAck", "NativeAppendSession", "Scanned"]
 
@@ -100,7 +100,7 @@ class Native(ABC):
 
     @property
     def has_byte_offsets(self) -> bool:
-        """True if the offsets of this server are those of `penstock_codecs.byte_operations`, which clients may use.
+        """True if the offsets of this server are those of `penstock.model.byte_operations`, which clients may use.
         Others have a meaning for the native alone."""
         return False
 

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from penstock_codecs.http import Buffer, FramePieces, ResponseHead
+    from penstock.wire.http import Buffer, FramePieces, ResponseHead
 
 __all__ = ["HeaderList", "Passthrough", "RawSession"]
 

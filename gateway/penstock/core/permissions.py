@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
-from penstock_codecs.byte_operations import AppendAs, GetAttribute, GetByteStreamInfo, Merge, ReadBytes, UpdateAttribute
-from penstock_codecs.operations import Append, CheckTail, GetStreamConfig, Locate
-from penstock_codecs.table_operations import (
+from penstock.model.byte_operations import AppendAs, GetAttribute, GetByteStreamInfo, Merge, ReadBytes, UpdateAttribute
+from penstock.model.operations import Append, CheckTail, GetStreamConfig, Locate
+from penstock.model.table_operations import (
     CreateTable,
     DeleteTable,
     GetTableInfo,

@@ -8,8 +8,8 @@ from typing import NamedTuple, Self
 from msgspec.structs import replace
 
 from penstock.core.back import Back
-from penstock_codecs.model import Columns, Headers, RecordBatch, StreamPosition
-from penstock_codecs.operations import FromSeqNum, Read
+from penstock.model.operations import FromSeqNum, Read
+from penstock.model.records import Columns, Headers, RecordBatch, StreamPosition
 
 __all__ = ["BatchExtent", "join_batches", "read_again"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_codecs.access_tokens import AccessTokenInfo, Op, OperationGroup, OpGroups, ReadWrite, ResourceSet, Scope
+from penstock.model.access_tokens import AccessTokenInfo, Op, OperationGroup, OpGroups, ReadWrite, ResourceSet, Scope
 
 __all__ = ["FULL_SCOPE", "GROUPS", "common_prefix", "excess", "is_confined", "ops_of"]
 

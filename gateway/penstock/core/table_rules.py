@@ -1,6 +1,6 @@
 """The rules of tables of keys and values that every holder of tables keeps (segment fact sheet, 1.3 and 3.1).
 
-Each check raises OperationFailed with the code that `penstock_codecs.table_operations` documents.
+Each check raises OperationFailed with the code that `penstock.model.table_operations` documents.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MAX_TABLE_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLE_VALUE_BYTES, MIB
-from penstock_codecs.table_operations import (
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MAX_TABLE_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLE_VALUE_BYTES, MIB
+from penstock.model.table_operations import (
     ANY_VERSION,
     NOT_EXISTS,
     CreateTable,

@@ -30,7 +30,7 @@ from penstock.observe.metrics.families import CONNECTIONS_REFUSED
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import CONNECTION, note_identity
 from penstock.observe.taps.tapped import encrypted
-from penstock_codecs.proxy_header import MalformedProxyHeader
+from penstock.wire.proxy_header import MalformedProxyHeader
 
 __all__ = [
     "Accepting",
@@ -76,7 +76,7 @@ class Listener(msgspec.Struct, frozen=True):
 
     `proxies`: those whose word for a client's address is taken.
 
-    `path`: see `penstock_analysis.capture.Conversation`.
+    `path`: see `penstock.capture.pcapng.Conversation`.
 
     `settings` and `backs` are used by the front for each request: a reload replaces their contents by another
     listener's.

@@ -6,7 +6,7 @@ from typing import Final
 
 import trio
 
-from penstock_codecs.http import Buffer
+from penstock.wire.http import Buffer
 
 __all__ = ["BodyBuffer"]
 

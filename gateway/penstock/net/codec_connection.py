@@ -13,11 +13,11 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import trio
 
+from penstock.model.failures import FailureCode, OperationFailed, RemoteProtocolError
+from penstock.model.limits import MIB
 from penstock.net.transport import Transport
 from penstock.net.upstream import Upstream, broke, lost, reason_of, too_late, unreachable
-from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
-from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.limits import MIB
+from penstock.wire.codec import NEED_DATA, PAUSED, Pull
 
 __all__ = ["CodecConnection", "CodecPool"]
 

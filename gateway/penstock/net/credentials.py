@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.core.identity import CLIENT
-from penstock_codecs.failures import FailureCode, fail
+from penstock.model.failures import FailureCode, fail
 
 __all__ = ["Credentials", "CredentialsMode"]
 

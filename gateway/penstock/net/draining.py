@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from penstock_codecs.failures import Failure, FailureCode
+from penstock.model.failures import Failure, FailureCode
 
 __all__ = ["SHUTTING_DOWN", "Draining"]
 

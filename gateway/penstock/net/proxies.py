@@ -22,7 +22,7 @@ from penstock.core.address import Address
 from penstock.core.identity import CLIENT, Identities
 from penstock.net.limits import ConnectionQuota
 from penstock.observe.taps.tap import note_identity
-from penstock_codecs.proxy_header import MalformedProxyHeader, ProxyHeader
+from penstock.wire.proxy_header import MalformedProxyHeader, ProxyHeader
 
 __all__ = ["FORWARDED", "NO_PROXIES", "BadForwarding", "ForwardedClients", "TrustedProxies", "read_proxy_header"]
 

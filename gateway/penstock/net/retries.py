@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
+from penstock.model.failures import Failure, FailureCode, OperationFailed
 from penstock.net.upstream_settings import is_refused
 from penstock.observe.metrics.families import BACK_RETRIES
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 
 __all__ = ["RetryPolicy", "retry_after", "retrying", "tried_again", "worth_retrying"]
 

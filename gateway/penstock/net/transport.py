@@ -22,6 +22,7 @@ from typing import Final
 import trio
 
 from penstock.core.waiters import Waiters
+from penstock.model.limits import KIB, MIB
 from penstock.net.draining import Draining
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import ConnectionQuota, HeldBytes
@@ -30,8 +31,7 @@ from penstock.observe.metrics.clients import Pauses
 from penstock.observe.metrics.series import Count
 from penstock.observe.taps.tap import HttpStart
 from penstock.observe.taps.tapped import TappedStream
-from penstock_codecs.http import Buffer, HttpCodec
-from penstock_codecs.limits import KIB, MIB
+from penstock.wire.http import Buffer, HttpCodec
 
 __all__ = ["WRITE_ROOM", "FrontTransport", "MessagePace", "SlowSender", "TooSlow", "Transport"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
 from penstock.net.tls.client import ClientTls
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 
 __all__ = ["UpstreamSettings", "broke", "doubtful", "is_refused", "lost", "refused", "too_late", "unreachable"]
 

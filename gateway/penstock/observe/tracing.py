@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from enum import Enum
 from typing import Protocol, TypeVar
 
+from penstock.model.failures import OperationFailed
 from penstock.observe.context import TRACE, TraceContext
-from penstock_codecs.failures import OperationFailed
 
 __all__ = ["REQUEST", "Attributes", "Span", "SpanKind", "Tracer", "in_span", "span", "tracer", "tracing"]
 

@@ -9,14 +9,14 @@ import msgspec
 
 from penstock.core.back import Back
 from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.model.byte_layout import Layout
 from penstock.net.upstream import Watch, unwatched
-from penstock_codecs.byte_layout import Layout
 
 if TYPE_CHECKING:
     from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings
     from penstock.core.native import Native
+    from penstock.model.records import StreamRef
     from penstock.protocols.tables import NumberedBackTable
-    from penstock_codecs.model import StreamRef
 
 __all__ = ["BackContext", "numbering_settings"]
 

@@ -8,15 +8,15 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import trio
 
+from penstock.model.failures import RemoteProtocolError
+from penstock.model.limits import KIB, MIB
 from penstock.net.draining import Draining
 from penstock.net.limits.limiter import Crowded
 from penstock.net.limits.work import Work
 from penstock.net.transport import FrontTransport, SlowSender, TooSlow
 from penstock.routing.faults.messages import due_message, send_faulty
-from penstock_codecs.codec import PAUSED, UNFINISHED, Pull
-from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.http import Buffer
-from penstock_codecs.limits import KIB, MIB
+from penstock.wire.codec import PAUSED, UNFINISHED, Pull
+from penstock.wire.http import Buffer
 
 __all__ = ["FrontCodec", "FrontLink"]
 
@@ -41,7 +41,7 @@ destroy the last answer on its way (S3P fact sheet 3, item 12)."""
 
 
 class FrontCodec(Protocol[M_co]):
-    """The server side of a codec, as far as it takes requests. See `penstock_codecs.codec.Codec`."""
+    """The server side of a codec, as far as it takes requests. See `penstock.wire.codec.Codec`."""
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Take bytes from the client; b"" means that it has finished sending."""

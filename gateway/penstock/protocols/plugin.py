@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Typ
 import msgspec
 
 from penstock.core.address import Address
+from penstock.model.byte_layout import Layout
+from penstock.model.failures import FailureCode
+from penstock.model.names import validate_basin_name
+from penstock.model.operations import Capability
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig
 from penstock.protocols.back_kind import BackKind
 from penstock.protocols.servers import ServerKind
 from penstock.protocols.tables import ConfigView, ListenerTable, LossTable
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import FrontSide
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.names import validate_basin_name
-from penstock_codecs.operations import Capability
-from penstock_codecs.plugins import installed, installed_names
-from penstock_codecs.streams import BasinConfig
+from penstock.wire.plugins import installed, installed_names
 
 if TYPE_CHECKING:
     from penstock.protocols.opening import ListenerContext, OpenListener

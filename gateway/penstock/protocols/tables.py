@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from penstock.core.config_fields import Table, check_tls, key
+from penstock.model.byte_layout import Layout
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.byte_layout import Layout
 
 __all__ = [
     "LOST_ACK",

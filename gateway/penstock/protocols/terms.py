@@ -7,10 +7,10 @@ from typing import Any
 
 from penstock.core.back import Back
 from penstock.core.internal_names import InternalNames
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.names import validate_basin_name, validate_stream_name
-from penstock_codecs.operations import Located, Start
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.names import validate_basin_name, validate_stream_name
+from penstock.model.operations import Located, Start
+from penstock.model.records import StreamRef
 
 __all__ = ["Terms"]
 

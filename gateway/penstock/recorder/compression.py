@@ -9,8 +9,8 @@ from typing import Final
 
 import zstandard
 
+from penstock.model.limits import MIB
 from penstock.recorder.naming import PARTIAL, SQUEEZED, make_private
-from penstock_codecs.limits import MIB
 
 __all__ = ["Interrupted", "squeeze"]
 

@@ -11,17 +11,17 @@ from typing import Final
 import structlog
 
 from penstock import DISTRIBUTION
+from penstock.capture.pcapng import CaptureEvent
+from penstock.capture.pcapng.writing import CaptureWriter
+from penstock.capture.redaction.rules import RedactionRules
 from penstock.core.errors import CannotStart
+from penstock.model.limits import MIB
 from penstock.recorder.naming import Naming
 from penstock.recorder.output import CaptureFile
 from penstock.recorder.queue import EventQueue
 from penstock.recorder.recording import RecordingSink
 from penstock.recorder.retention import FileRetention
 from penstock.recorder.settings import FileSettings, Priority, Sync
-from penstock_analysis.capture import CaptureEvent
-from penstock_analysis.capture.writing import CaptureWriter
-from penstock_analysis.redaction.rules import RedactionRules
-from penstock_codecs.limits import MIB
 
 __all__ = ["APPLICATION", "FileRecording"]
 

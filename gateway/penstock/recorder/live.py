@@ -12,14 +12,14 @@ from typing import Final, Protocol
 
 import trio
 
+from penstock.capture.pcapng import CaptureEvent
+from penstock.capture.pcapng.writing import CaptureWriter
+from penstock.capture.redaction.rules import RedactionRules
+from penstock.model.limits import MIB
 from penstock.recorder.files import APPLICATION
 from penstock.recorder.output import GATHER_BYTES, Piece
 from penstock.recorder.queue import EventQueue
 from penstock.recorder.recording import RecordingSink
-from penstock_analysis.capture import CaptureEvent
-from penstock_analysis.capture.writing import CaptureWriter
-from penstock_analysis.redaction.rules import RedactionRules
-from penstock_codecs.limits import MIB
 
 __all__ = ["LIVE_QUEUE_BYTES", "LiveRecording", "LiveWriter"]
 

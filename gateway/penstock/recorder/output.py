@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 
 __all__ = ["GATHER_BYTES", "MOST_PIECES", "CaptureFile", "Piece"]
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from penstock.capture.pcapng import CaptureEvent, Chunk, Joined, Opened, Sender
+from penstock.model.limits import KIB, MIB
 from penstock.observe.taps.sink import Sink
-from penstock_analysis.capture import CaptureEvent, Chunk, Joined, Opened, Sender
-from penstock_codecs.limits import KIB, MIB
 
 __all__ = ["MOST_OF_ALL", "MOST_OF_ONE", "PendingConnections", "PendingSink"]
 

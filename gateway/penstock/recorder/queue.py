@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
-from penstock_codecs.limits import MIB
+from penstock.capture.pcapng import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
+from penstock.model.limits import MIB
 
 __all__ = ["BATCH_BYTES", "EVENT_BYTES", "Drops", "EventQueue"]
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
+from penstock.capture.pcapng import CaptureEvent
+from penstock.capture.redaction.rules import RedactionRules
 from penstock.recorder.pacing import REST_SECONDS, Pacing
 from penstock.recorder.queue import EventQueue
 from penstock.recorder.status import RecordingState, RecordingStatus
-from penstock_analysis.capture import CaptureEvent
-from penstock_analysis.redaction.rules import RedactionRules
 
 if TYPE_CHECKING:
-    from penstock_analysis.redaction.redactor import Redactor
+    from penstock.capture.redaction.redactor import Redactor
 
 __all__ = ["Outlet", "RecordingSink"]
 
@@ -32,7 +32,7 @@ _COOLDOWN_SECONDS: Final = 30.0
 
 
 def _redactor(rules: RedactionRules | None) -> Redactor | None:
-    from penstock_analysis.redaction.redactor import Redactor  # with the first recording, since it imports much
+    from penstock.capture.redaction.redactor import Redactor  # with the first recording, since it imports much
 
     return Redactor(rules) if rules else None
 

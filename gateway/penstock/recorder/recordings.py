@@ -14,6 +14,8 @@ import structlog
 import trio
 from msgspec.structs import replace
 
+from penstock.capture.redaction.rules import RedactionRules
+from penstock.model.failures import FailureCode, fail
 from penstock.observe.metrics.families import (
     RECORDED_BYTES,
     RECORDED_CONVERSATIONS,
@@ -29,8 +31,6 @@ from penstock.recorder.recorder import Recorder, Recording
 from penstock.recorder.selection import Selection
 from penstock.recorder.settings import FileSettings
 from penstock.recorder.status import RecordingState, RecordingStatus
-from penstock_analysis.redaction.rules import RedactionRules
-from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["MOST_RECORDINGS", "PAGE", "Recordings", "RunningRecording"]
 

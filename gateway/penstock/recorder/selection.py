@@ -9,11 +9,11 @@ from functools import lru_cache
 
 import msgspec
 
+from penstock.capture.pcapng import Conversation, Side, SocketAddress
 from penstock.core.identity import Network
 from penstock.core.matching import Match, NamePattern, StreamPattern
+from penstock.model.records import StreamRef
 from penstock.observe.taps.tap import Use
-from penstock_analysis.capture import Conversation, Side, SocketAddress
-from penstock_codecs.model import StreamRef
 
 __all__ = ["Selection", "Verdict", "network"]
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 
 __all__ = ["QUEUE_BYTES", "FileCompression", "FileSettings", "Priority", "Sync"]
 

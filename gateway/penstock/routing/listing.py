@@ -8,9 +8,9 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.operations import Page
-from penstock_codecs.streams import BasinInfo, StreamInfo
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import Page
+from penstock.model.streams import BasinInfo, StreamInfo
 
 __all__ = ["BackListing", "merged_page"]
 

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 from penstock.core.back import AppendSession, Back, BackWrapper, ReadSession
 from penstock.core.identity import CLIENT
 from penstock.core.internal_names import INTERNAL_BASIN, InternalNames
+from penstock.model.operations import Operation, Read
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
 from penstock.observe.metrics.metered import metered_appends, metered_operation, metered_reads
 from penstock.observe.metrics.meters import meter
 from penstock.observe.taps.tap import note_use
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Operation, Read
-from penstock_codecs.streams import StreamConfig
 
 __all__ = ["ObservedBack"]
 

@@ -15,9 +15,9 @@ import msgspec
 
 from penstock.core.globs import captured
 from penstock.core.matching import Captures, NamePattern, StreamPattern, Wildcard
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.names import validate_basin_name, validate_stream_name
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.names import validate_basin_name, validate_stream_name
+from penstock.model.records import StreamRef
 
 __all__ = ["Rewriting", "Template"]
 

@@ -9,11 +9,11 @@ import msgspec
 from penstock.core.identity import Client
 from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.core.permissions import ANY_PERMISSION, Permission, has_trim
+from penstock.model.failures import FailureCode, fail
+from penstock.model.records import StreamRef
 from penstock.observe.metrics.meters import Meter, meter
 from penstock.routing.rewriting import Rewriting
 from penstock.routing.target import TargetHolder
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
 
 __all__ = ["Decision", "Route"]
 

@@ -18,19 +18,9 @@ from penstock.core.identity import CLIENT, Client
 from penstock.core.internal_names import GATEWAY_TABLES, INTERNAL_BASIN, InternalNames
 from penstock.core.passthrough import Passthrough
 from penstock.core.permissions import APPEND, MANAGE, Permission, needs_of
-from penstock.observe.context import ROUTE
-from penstock.observe.metrics.metered import metered_appends, metered_operation, metered_reads
-from penstock.observe.metrics.meters import meter
-from penstock.observe.taps.tap import note_use
-from penstock.routing.listing import BackListing, merged_page
-from penstock.routing.observed import ObservedBack
-from penstock.routing.route import Decision, Route
-from penstock.routing.sessions import RoutedPassthrough, append_session, in_clients_words, read_session
-from penstock.routing.target import Target, TargetHolder
-from penstock_codecs.byte_operations import GetAttribute, GetByteStreamInfo, Merge, ReadBytes
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import GetAttribute, GetByteStreamInfo, Merge, ReadBytes
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import (
     Append,
     Capability,
     CheckTail,
@@ -50,9 +40,19 @@ from penstock_codecs.operations import (
     Read,
     ReconfigureBasin,
 )
-from penstock_codecs.streams import BasinInfo, StreamConfig, StreamInfo
-from penstock_codecs.table_operations import GetTableInfo, ListTable, ReadTable, ReadTableDelta
-from penstock_codecs.usage_operations import GetStorage, GetUsage, ListActiveBasins
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinInfo, StreamConfig, StreamInfo
+from penstock.model.table_operations import GetTableInfo, ListTable, ReadTable, ReadTableDelta
+from penstock.model.usage_operations import GetStorage, GetUsage, ListActiveBasins
+from penstock.observe.context import ROUTE
+from penstock.observe.metrics.metered import metered_appends, metered_operation, metered_reads
+from penstock.observe.metrics.meters import meter
+from penstock.observe.taps.tap import note_use
+from penstock.routing.listing import BackListing, merged_page
+from penstock.routing.observed import ObservedBack
+from penstock.routing.route import Decision, Route
+from penstock.routing.sessions import RoutedPassthrough, append_session, in_clients_words, read_session
+from penstock.routing.target import Target, TargetHolder
 
 if TYPE_CHECKING:
     from penstock.routing.mirror.route import MirroredRoute

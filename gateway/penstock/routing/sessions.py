@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from penstock.core.back import AppendSession, AppendSessionWrapper, Following, ReadSession, ReadSessionWrapper
 from penstock.core.passthrough import HeaderList, Passthrough, RawSession
 from penstock.core.permissions import Permission
+from penstock.model.byte_operations import AppendBytes
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import Append, Appended, Read
+from penstock.model.records import RecordBatch, StreamRef
+from penstock.model.streams import StreamConfig
 from penstock.observe.metrics.metered import metered_passage
 from penstock.routing.route import Decision
-from penstock_codecs.byte_operations import AppendBytes
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.http import Buffer, FramePieces
-from penstock_codecs.model import RecordBatch, StreamRef
-from penstock_codecs.operations import Append, Appended, Read
-from penstock_codecs.streams import StreamConfig
+from penstock.wire.http import Buffer, FramePieces
 
 __all__ = ["RoutedPassthrough", "append_session", "in_clients_words", "read_session"]
 

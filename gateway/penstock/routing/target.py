@@ -11,9 +11,9 @@ import trio
 
 from penstock.core.back import Back
 from penstock.core.internal_names import InternalNames
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.operations import Capability
 from penstock.net.breaker import Breaker
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.operations import Capability
 
 __all__ = ["Target", "TargetHolder"]
 

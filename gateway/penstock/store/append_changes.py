@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.model.record_encoding import RECORDS
 from penstock.store.attributes import Edits
 from penstock.store.changes import head_statement
 from penstock.store.committer import Change, Statement
@@ -12,7 +13,6 @@ from penstock.store.payload_files import BatchParameters
 from penstock.store.sequencer import Sequenced, SequencedBatch
 from penstock.store.tail_cache import TailCaches
 from penstock.store.u64 import to_sql
-from penstock_codecs.record_encoding import RECORDS
 
 __all__ = ["BatchesChange"]
 

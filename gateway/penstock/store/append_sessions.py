@@ -12,15 +12,15 @@ import trio
 from penstock.core.back import AppendSession
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
+from penstock.model.byte_operations import AppendBytes
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.limits import KIB
+from penstock.model.operations import Append, Appended
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
 from penstock.store.appends import AppendChain, StoreAppend, StoreAppends
 from penstock.store.committer import Ticket
 from penstock.store.heads import StoredStream
-from penstock_codecs.byte_operations import AppendBytes
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.limits import KIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Appended
-from penstock_codecs.streams import StreamConfig
 
 __all__ = ["StoreAppendSession", "append_session"]
 

@@ -15,6 +15,12 @@ import trio
 
 from penstock.core.encryption import EncryptionKey, missing_key
 from penstock.core.identity import CLIENT
+from penstock.model.byte_layout import Layout, Run, runs_of
+from penstock.model.byte_operations import NO_ATTRIBUTE, AppendAs, AppendBytes, WriterPosition
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, Appended
+from penstock.model.records import BatchPart, StreamPosition, StreamRef
+from penstock.model.streams import StreamConfig
 from penstock.store.admission import ByteBudget
 from penstock.store.append_changes import BatchesChange
 from penstock.store.attributes import Edits, StoreAttributes
@@ -39,12 +45,6 @@ from penstock.store.sequencer import (
 from penstock.store.settings import Clock
 from penstock.store.tail_cache import TailCaches
 from penstock.store.usage import Usage
-from penstock_codecs.byte_layout import Layout, Run, runs_of
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendAs, AppendBytes, WriterPosition
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import BatchPart, StreamPosition, StreamRef
-from penstock_codecs.operations import Append, Appended
-from penstock_codecs.streams import StreamConfig
 
 __all__ = ["RECORD_OVERHEAD_BYTES", "AppendChain", "StoreAppend", "StoreAppends"]
 

@@ -12,11 +12,11 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from penstock.model.byte_operations import NO_ATTRIBUTE, Attribute, GetAttribute, UpdateAttribute
+from penstock.model.failures import FailureCode, fail
 from penstock.store.committer import CommitOutcome, Committer, Statement
 from penstock.store.heads import StoredStream
 from penstock.store.registry import Registry, could_not_read, unknown_stream
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, Attribute, GetAttribute, UpdateAttribute
-from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["AttributeOperations", "Edits", "StoreAttributes"]
 

@@ -12,12 +12,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
+from penstock.model.limits import MIB
+from penstock.model.operations import FromRecordId, FromTimestamp
+from penstock.model.records import RecordBatch, RecordId, id_at
 from penstock.store.batches import index_of_id
 from penstock.store.heads import StoredStream
 from penstock.store.tail_cache import memory_of
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import RecordBatch, RecordId, id_at
-from penstock_codecs.operations import FromRecordId, FromTimestamp
 
 __all__ = ["BatchWindows"]
 

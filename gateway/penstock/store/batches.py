@@ -12,11 +12,12 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from penstock_codecs.byte_layout import BYTES, Layout, bodies_of, starts_of, to_bytes
-from penstock_codecs.codec import RecordEncoding, installed_encoding
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import KIB, MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MIB
-from penstock_codecs.model import (
+from penstock.model.byte_layout import BYTES, Layout, bodies_of, starts_of, to_bytes
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import KIB, MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MIB
+from penstock.model.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
+from penstock.model.record_encoding import RECORDS, cut_records, decode_records
+from penstock.model.records import (
     Columns,
     Headers,
     JoinedBatch,
@@ -28,8 +29,7 @@ from penstock_codecs.model import (
     next_record_id,
     parts_within,
 )
-from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
-from penstock_codecs.record_encoding import RECORDS, cut_records, decode_records
+from penstock.wire.codec import RecordEncoding, installed_encoding
 
 __all__ = [
     "BatchRow",

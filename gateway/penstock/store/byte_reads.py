@@ -14,6 +14,13 @@ from typing import Final, NamedTuple
 import trio
 
 from penstock.core.encryption import missing_key
+from penstock.model.byte_layout import Layout
+from penstock.model.byte_operations import BytesRead, ByteStreamInfo, GetByteStreamInfo, ReadBytes
+from penstock.model.byte_rendering import RefusedRecord, Rendered, RenderedSlice, render, render_slice
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import KIB, MIB
+from penstock.model.record_encoding import RECORDS, decode_bodies
+from penstock.model.records import NO_HEADERS, Columns, RecordBatch, RecordId, metered_size
 from penstock.store.batches import BatchRow, batch_of_rows, batches_within, broken, is_large
 from penstock.store.heads import StoredStream
 from penstock.store.payload_files import UnreadablePayload
@@ -24,13 +31,6 @@ from penstock.store.registry import unknown_stream
 from penstock.store.schema import ReaderConnection
 from penstock.store.seeking import first_reaching
 from penstock.store.u64 import from_sql, to_sql
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.byte_operations import BytesRead, ByteStreamInfo, GetByteStreamInfo, ReadBytes
-from penstock_codecs.byte_rendering import RefusedRecord, Rendered, RenderedSlice, render, render_slice
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import KIB, MIB
-from penstock_codecs.model import NO_HEADERS, Columns, RecordBatch, RecordId, metered_size
-from penstock_codecs.record_encoding import RECORDS, decode_bodies
 
 __all__ = ["ByteReads", "RowCursor", "read_rows"]
 

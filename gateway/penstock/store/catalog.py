@@ -13,15 +13,9 @@ from typing import TypeVar
 import msgspec
 
 from penstock.core.partitions import PartitionedNames, shape_conflict
-from penstock.store.changes import HeadChange, head_statement
-from penstock.store.committer import Committer, Statement, Ticket
-from penstock.store.heads import Creation, StoredBasin, StoredStream
-from penstock.store.registry import Registry, unknown_basin, unknown_stream
-from penstock.store.settings import Clock
-from penstock_codecs.byte_operations import Seal
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import Seal
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.operations import (
     CreateBasin,
     CreateStream,
     DeleteBasin,
@@ -35,7 +29,13 @@ from penstock_codecs.operations import (
     ReconfigureBasin,
     ReconfigureStream,
 )
-from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig, StreamInfo, check_stream_config
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig, BasinInfo, StreamConfig, StreamInfo, check_stream_config
+from penstock.store.changes import HeadChange, head_statement
+from penstock.store.committer import Committer, Statement, Ticket
+from penstock.store.heads import Creation, StoredBasin, StoredStream
+from penstock.store.registry import Registry, unknown_basin, unknown_stream
+from penstock.store.settings import Clock
 
 __all__ = ["StoreCatalog", "stream_info"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
+from penstock.model.failures import Failure
 from penstock.store.committer import Change, Statement, Ticket
 from penstock.store.heads import StoredBasin, StoredStream, StreamHead
 from penstock.store.registry import Registry
 from penstock.store.u64 import to_sql
-from penstock_codecs.failures import Failure
 
 __all__ = ["CombinedChange", "HeadChange", "head_statement"]
 

@@ -16,9 +16,9 @@ from typing import Final
 import structlog
 import trio
 
+from penstock.model.limits import MIB
 from penstock.store.committer import Committer
 from penstock.store.wal import WriteAheadLog, is_failed_sync, sync
-from penstock_codecs.limits import MIB
 
 __all__ = ["Checkpointer"]
 

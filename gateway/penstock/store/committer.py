@@ -22,6 +22,8 @@ import structlog
 import trio
 
 from penstock.core.errors import StoreFailed
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.limits import KIB
 from penstock.observe.metrics.families import (
     STORE_COMMIT_BYTES,
     STORE_COMMIT_CHANGES,
@@ -34,8 +36,6 @@ from penstock.store.commit_thread import CommitThread
 from penstock.store.payload_files import PayloadFiles
 from penstock.store.schema import TOUCH
 from penstock.store.wal import is_failed_sync
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.limits import KIB
 
 __all__ = ["CLOSED", "Change", "CommitOutcome", "Committer", "Statement", "Ticket"]
 

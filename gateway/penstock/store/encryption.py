@@ -26,13 +26,13 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from penstock.core.encryption import EncryptionKey, missing_key
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Append
+from penstock.model.record_encoding import encode_records
+from penstock.model.records import U64_MAX, Columns, Headers, RecordBatch, StreamRef, is_command
+from penstock.model.streams import Cipher
 from penstock.store.batches import broken, decode_stored
 from penstock.store.heads import StoredStream
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import U64_MAX, Columns, Headers, RecordBatch, StreamRef, is_command
-from penstock_codecs.operations import Append
-from penstock_codecs.record_encoding import encode_records
-from penstock_codecs.streams import Cipher
 
 __all__ = ["RecordCipher", "record_cipher", "wrong_key"]
 

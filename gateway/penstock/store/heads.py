@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from penstock.core.waiters import Waiters
+from penstock.model.records import RecordId, StreamPosition, StreamRef
+from penstock.model.streams import BasinConfig, Cipher, StreamConfig
 from penstock.store.tail_cache import TailCache
-from penstock_codecs.model import RecordId, StreamPosition, StreamRef
-from penstock_codecs.streams import BasinConfig, Cipher, StreamConfig
 
 __all__ = ["BasinHead", "Creation", "Entity", "StoredBasin", "StoredStream", "StreamHead"]
 

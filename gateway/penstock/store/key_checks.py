@@ -12,6 +12,8 @@ import sqlite3
 from contextlib import closing
 from typing import Final
 
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import is_command
 from penstock.store.batches import batch_of_rows
 from penstock.store.encryption import RecordCipher, wrong_key
 from penstock.store.heads import StoredStream
@@ -19,8 +21,6 @@ from penstock.store.reader import row_from_sql
 from penstock.store.registry import could_not_read
 from penstock.store.schema import ReaderConnection
 from penstock.store.u64 import to_sql
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import is_command
 
 __all__ = ["KeyChecks"]
 

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.model.operations import ListBasins, ListStreams, Page
+from penstock.model.streams import BasinInfo, Cipher, StreamInfo
 from penstock.store.reader import ReaderThreads
 from penstock.store.registry import unknown_basin
 from penstock.store.schema import FILE_NAME, connect_reader
-from penstock_codecs.operations import ListBasins, ListStreams, Page
-from penstock_codecs.streams import BasinInfo, Cipher, StreamInfo
 
 __all__ = ["has_basin", "list_basins", "list_streams", "undivided_with_partitions"]
 

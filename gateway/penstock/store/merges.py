@@ -14,6 +14,11 @@ from itertools import accumulate
 from typing import Final
 
 from penstock.core.encryption import missing_key
+from penstock.model.attributes import updated
+from penstock.model.byte_layout import Layout, Run, runs_of
+from penstock.model.byte_operations import Attribute, Merge, Merged
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.records import StreamRef
 from penstock.store.admission import ByteBudget
 from penstock.store.append_changes import BatchesChange
 from penstock.store.attributes import StoreAttributes
@@ -28,11 +33,6 @@ from penstock.store.schema import ReaderConnection
 from penstock.store.sequencer import sequence_bytes
 from penstock.store.settings import Clock
 from penstock.store.tail_cache import TailCaches
-from penstock_codecs.attributes import updated
-from penstock_codecs.byte_layout import Layout, Run, runs_of
-from penstock_codecs.byte_operations import Attribute, Merge, Merged
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
 
 __all__ = ["StoreMerges"]
 

@@ -28,9 +28,9 @@ from typing import Any, Final, NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from penstock.core.errors import CannotStart
+from penstock.model.failures import FailureCode
+from penstock.model.limits import MIB
 from penstock.store.wal import sync, sync_directory
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.limits import MIB
 
 __all__ = [
     "BatchParameters",

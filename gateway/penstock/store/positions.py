@@ -9,15 +9,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
-from penstock.store.batches import ByteSpan, batches_within, index_of, located, seq_num_at
-from penstock.store.heads import StoredStream, StreamHead
-from penstock.store.reader import ReaderThreads, row_from_sql
-from penstock.store.schema import ReaderConnection
-from penstock.store.seeking import first_reaching
-from penstock.store.u64 import from_sql, to_sql
-from penstock_codecs.byte_layout import byte_length
-from penstock_codecs.model import RecordBatch, RecordId
-from penstock_codecs.operations import (
+from penstock.model.byte_layout import byte_length
+from penstock.model.operations import (
     FromByteOffset,
     FromRecordId,
     FromSeqNum,
@@ -26,6 +19,13 @@ from penstock_codecs.operations import (
     Located,
     Start,
 )
+from penstock.model.records import RecordBatch, RecordId
+from penstock.store.batches import ByteSpan, batches_within, index_of, located, seq_num_at
+from penstock.store.heads import StoredStream, StreamHead
+from penstock.store.reader import ReaderThreads, row_from_sql
+from penstock.store.schema import ReaderConnection
+from penstock.store.seeking import first_reaching
+from penstock.store.u64 import from_sql, to_sql
 
 __all__ = ["at_tail", "find_byte", "find_position", "first_offset", "is_beyond", "next_id"]
 

@@ -16,17 +16,17 @@ from typing import Any, Final, TypeVar
 import structlog
 import trio
 
+from penstock.model.byte_layout import Layout
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MIB
+from penstock.model.record_encoding import RECORDS
+from penstock.model.records import JoinedBatch, RecordBatch, RecordId
 from penstock.observe.metrics.families import STORE_DAMAGED_READS
 from penstock.store.batches import BatchRow, batch_of_payloads, batch_of_rows, batches_within, is_large
 from penstock.store.payload_files import Place, UnreadablePayload, check_payloads
 from penstock.store.registry import could_not_read
 from penstock.store.schema import ReaderConnection, connect_reader
 from penstock.store.u64 import from_sql, to_sql
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MIB
-from penstock_codecs.model import JoinedBatch, RecordBatch, RecordId
-from penstock_codecs.record_encoding import RECORDS
 
 __all__ = ["READ_BYTES", "ReaderThreads", "read_batches", "row_from_sql", "unreadable"]
 

@@ -9,6 +9,11 @@ import trio
 
 from penstock.core.back import Following, ReadSession
 from penstock.core.identity import CLIENT
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MIB
+from penstock.model.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
+from penstock.model.records import U64_MAX, RecordBatch, RecordId, StreamPosition, StreamRef
+from penstock.model.streams import StreamConfig
 from penstock.store.batch_windows import BatchWindows
 from penstock.store.catalog import StoreCatalog
 from penstock.store.committer import CLOSED, Committer
@@ -19,11 +24,6 @@ from penstock.store.reader import ReaderThreads
 from penstock.store.registry import unknown_stream
 from penstock.store.tail_cache import memory_of
 from penstock.store.usage import Usage
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, MIB
-from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition, StreamRef
-from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
-from penstock_codecs.streams import StreamConfig
 
 __all__ = ["StoreReadSession", "StoreReads"]
 

@@ -14,11 +14,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from penstock.core.partitions import divided_by
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.records import RecordId, StreamRef
+from penstock.model.streams import BasinConfig, Cipher, StreamConfig
 from penstock.store.heads import BasinHead, Creation, StoredBasin, StoredStream, StreamHead
 from penstock.store.u64 import from_sql
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import RecordId, StreamRef
-from penstock_codecs.streams import BasinConfig, Cipher, StreamConfig
 
 __all__ = [
     "Registry",

@@ -91,7 +91,7 @@ CREATE TABLE batches (            -- one row per append, several for large ones 
   metered INTEGER NOT NULL,
   first_offset INTEGER NOT NULL,  -- the bytes that its records are to segment clients: offsets in the stream,
   end_offset INTEGER NOT NULL,    -- the same where there are none
-  layout INTEGER NOT NULL DEFAULT 0,        -- how the records stand in these bytes (penstock_codecs.byte_layout)
+  layout INTEGER NOT NULL DEFAULT 0,        -- how the records stand in these bytes (penstock.model.byte_layout)
   arrived_at INTEGER NOT NULL,
   payload BLOB NOT NULL           -- these bytes where the layout is 1 or 2: a segment client wrote them;
                                   -- else field `records` of protobuf s2.v1.ReadBatch

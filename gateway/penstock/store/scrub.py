@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from penstock.core.errors import CannotStart
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import MIB
 from penstock.store.batches import batches_within
 from penstock.store.lock import is_locked
 from penstock.store.payload_files import UnreadablePayload
 from penstock.store.reader import row_from_sql
 from penstock.store.schema import FILE_NAME, ReaderConnection, connect_reader, require_current
 from penstock.store.u64 import from_sql, to_sql
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import MIB
 
 __all__ = ["Damage", "Scrubbed", "scrub"]
 

@@ -13,15 +13,15 @@ from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
-from penstock.store.batches import BatchRow, ByteSpan, encoding_named, is_large
-from penstock.store.heads import StreamHead
-from penstock_codecs.byte_layout import BYTES, Layout, Run, byte_length, to_bytes
-from penstock_codecs.byte_operations import AppendBytes, WriterPosition
-from penstock_codecs.commands import Fence, TrimTo, parse_command
-from penstock_codecs.envelope import ENVELOPE_MARK
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
-from penstock_codecs.model import (
+from penstock.model.byte_layout import BYTES, Layout, Run, byte_length, to_bytes
+from penstock.model.byte_operations import AppendBytes, WriterPosition
+from penstock.model.commands import Fence, TrimTo, parse_command
+from penstock.model.envelope import ENVELOPE_MARK
+from penstock.model.failures import FailureCode, fail
+from penstock.model.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
+from penstock.model.operations import Append
+from penstock.model.record_encoding import RECORDS, encode_records
+from penstock.model.records import (
     U64_MAX,
     BatchPart,
     Columns,
@@ -35,9 +35,9 @@ from penstock_codecs.model import (
     next_record_id,
     parts_within,
 )
-from penstock_codecs.operations import Append
-from penstock_codecs.record_encoding import RECORDS, encode_records
-from penstock_codecs.streams import StreamConfig, TimestampingMode
+from penstock.model.streams import StreamConfig, TimestampingMode
+from penstock.store.batches import BatchRow, ByteSpan, encoding_named, is_large
+from penstock.store.heads import StreamHead
 
 __all__ = [
     "Commands",

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from penstock.core.clock import Clock, wall_clock
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.limits import KIB, MIB
+from penstock.model.byte_layout import Layout
+from penstock.model.limits import KIB, MIB
 
 __all__ = ["Clock", "StoreSettings", "wall_clock"]
 

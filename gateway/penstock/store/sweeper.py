@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 import trio
 
+from penstock.model.failures import OperationFailed
 from penstock.store.catalog import StoreCatalog
 from penstock.store.changes import HeadChange
 from penstock.store.committer import Committer
@@ -25,7 +26,6 @@ from penstock.store.registry import Registry
 from penstock.store.settings import Clock
 from penstock.store.sweeps import DELETE_FILE, DueTrim, due_streams, empty_files, newest_change, purge_chunk
 from penstock.store.trims import Trims
-from penstock_codecs.failures import OperationFailed
 
 __all__ = ["Sweeper"]
 

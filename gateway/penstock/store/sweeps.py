@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from penstock.model.limits import KIB, MIB
+from penstock.model.records import StreamRef
 from penstock.store.committer import Statement
 from penstock.store.payload_files import Place
 from penstock.store.registry import decode_stream_config
 from penstock.store.u64 import from_sql
-from penstock_codecs.limits import KIB, MIB
-from penstock_codecs.model import StreamRef
 
 __all__ = ["DELETE_FILE", "DueTrim", "Purge", "due_streams", "empty_files", "newest_change", "purge_chunk"]
 

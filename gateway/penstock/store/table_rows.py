@@ -16,8 +16,7 @@ from penstock.core.table_rules import (
     page_of,
     unknown_table,
 )
-from penstock.store.reader import ReaderThreads
-from penstock_codecs.table_operations import (
+from penstock.model.table_operations import (
     GetTableInfo,
     ListTable,
     ReadTable,
@@ -27,6 +26,7 @@ from penstock_codecs.table_operations import (
     TableItem,
     TablePage,
 )
+from penstock.store.reader import ReaderThreads
 
 __all__ = ["count_items", "get_info", "key_versions", "list_items", "read_delta", "read_items", "require", "row_of"]
 

@@ -16,11 +16,11 @@ from weakref import WeakValueDictionary
 import trio
 
 from penstock.core.table_rules import check_creation, check_empty, check_length, check_sizes, check_versions
+from penstock.model.failures import FailureCode, fail
+from penstock.model.table_operations import CreateTable, DeleteTable, RemoveTableKeys, UpdateTable, VersionedKey
 from penstock.store.committer import Committer, Statement
 from penstock.store.reader import ReaderThreads
 from penstock.store.table_rows import count_items, key_versions, require, row_of
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.table_operations import CreateTable, DeleteTable, RemoveTableKeys, UpdateTable, VersionedKey
 
 __all__ = ["StoreTables"]
 

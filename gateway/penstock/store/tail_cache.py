@@ -12,11 +12,11 @@ from collections import deque
 from itertools import islice
 from typing import Final
 
+from penstock.model.byte_rendering import Rendered, rendered
+from penstock.model.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
+from penstock.model.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
+from penstock.model.records import U64_MAX, RecordBatch, RecordId, StreamPosition
 from penstock.store.batches import ByteSpan, all_have_bytes, index_of, join, located, seq_num_at
-from penstock_codecs.byte_rendering import Rendered, rendered
-from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
-from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
-from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
 
 __all__ = ["TailCache", "TailCaches", "memory_of"]
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from penstock.model.byte_operations import Truncate
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import FromRecordId, FromSeqNum, FromTimestamp, Trim
+from penstock.model.records import StreamPosition, StreamRef
 from penstock.store.changes import HeadChange, head_statement
 from penstock.store.committer import Committer
 from penstock.store.heads import StoredStream
@@ -12,10 +16,6 @@ from penstock.store.positions import find_byte, find_position, first_offset
 from penstock.store.reader import ReaderThreads
 from penstock.store.registry import Registry, unknown_stream
 from penstock.store.settings import Clock
-from penstock_codecs.byte_operations import Truncate
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamPosition, StreamRef
-from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTimestamp, Trim
 
 __all__ = ["Trims"]
 

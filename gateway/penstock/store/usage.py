@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import trio
 
+from penstock.model.failures import Failure
+from penstock.model.operations import Operation
+from penstock.model.usage_operations import GetStorage, GetUsage, ListActiveBasins, Points, UsageKind
 from penstock.store.committer import Change, Committer, Statement
 from penstock.store.reader import ReaderThreads
 from penstock.store.settings import Clock
-from penstock_codecs.failures import Failure
-from penstock_codecs.operations import Operation
-from penstock_codecs.usage_operations import GetStorage, GetUsage, ListActiveBasins, Points, UsageKind
 
 __all__ = ["StoreUsage", "Usage", "UsageRow"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 
 __all__ = ["WriteAheadLog", "is_failed_sync", "rewrite_log", "sync", "sync_directory"]
 

@@ -2,7 +2,7 @@
 
 A table maps keys to values, each with a version that changes with every write, and is created by its first write: a
 missing table counts as an empty one. A change that was decided on a version is made only while the key still has it, so
-tasks and gateways that share a state need no lock (`penstock_codecs.table_operations`).
+tasks and gateways that share a state need no lock (`penstock.model.table_operations`).
 
 `ByteTable` has bytes for values. `StructTable` has structs as JSON, under keys that are paths.
 """

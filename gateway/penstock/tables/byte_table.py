@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
 from penstock.core.back import Back
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import Operation
-from penstock_codecs.table_operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Operation
+from penstock.model.table_operations import (
     NOT_EXISTS,
     CreateTable,
     DeleteTable,

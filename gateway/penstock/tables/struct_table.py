@@ -14,10 +14,10 @@ import msgspec
 
 from penstock.core.back import Back
 from penstock.core.internal_names import GATEWAY_TABLES
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MIB
+from penstock.model.table_operations import NOT_EXISTS, TableItem
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
-from penstock_codecs.table_operations import NOT_EXISTS, TableItem
 
 __all__ = ["MOST_BYTES", "Conflict", "Key", "Prefix", "StructTable", "VersionedValue", "batched", "encoded"]
 

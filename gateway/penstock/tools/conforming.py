@@ -10,6 +10,7 @@ import msgspec
 import trio
 
 from penstock.core.errors import CannotStart
+from penstock.model.failures import OperationFailed, RemoteProtocolError
 from penstock.net.tls import ClientTls
 from penstock.protocols.conformance import (
     ConformanceCase,
@@ -20,7 +21,6 @@ from penstock.protocols.conformance import (
 )
 from penstock.protocols.servers import Server
 from penstock.tools.target.back import TargetOptions
-from penstock_codecs.failures import OperationFailed, RemoteProtocolError
 
 __all__ = ["CaseOutcome", "CaseResult", "chosen_cases", "reached_server", "run_cases"]
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from penstock_analysis.capture.blocks import LINK_RAW
+from penstock.capture.pcapng.blocks import LINK_RAW
 
 __all__ = ["INTERFACE", "Argument", "config", "dlts", "interfaces", "launcher", "personal_folder"]
 

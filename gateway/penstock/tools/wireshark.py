@@ -11,8 +11,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Final
 
-from penstock_analysis.wireshark.comments import wireshark_protocols
-from penstock_analysis.wireshark.fields import FieldKind, WiresharkProtocol
+from penstock.capture.wireshark.comments import wireshark_protocols
+from penstock.capture.wireshark.fields import FieldKind, WiresharkProtocol
 
 __all__ = ["DISSECTOR", "with_table"]
 

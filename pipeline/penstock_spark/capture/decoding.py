@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock_analysis.capture import CaptureEvent, Closed, Conversation, Lost, Noted, Sender
-from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.dialogues import Dialogues
-from penstock_analysis.dialogue.failures import Failures
-from penstock_analysis.dialogue.summaries import Summaries, Summary
+from penstock.capture.dialogue import Message, Problem
+from penstock.capture.dialogue.dialogues import Dialogues
+from penstock.capture.dialogue.failures import Failures
+from penstock.capture.dialogue.summaries import Summaries, Summary
+from penstock.capture.pcapng import CaptureEvent, Closed, Conversation, Lost, Noted, Sender
 from penstock_spark.capture.facts import FACTS, Facts
 from penstock_spark.capture.files import FileInfo, plain_name
 from penstock_spark.capture.grouping import RecordingPart, group_of, stays_together

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from penstock_analysis.capture import Conversation
+from penstock.capture.pcapng import Conversation
 from penstock_spark.capture.notes import Notes
 
 __all__ = ["FACTS", "Facts"]

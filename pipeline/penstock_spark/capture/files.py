@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pyarrow.fs
 import zstandard
 
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 
 __all__ = [
     "PIECE_BYTES",

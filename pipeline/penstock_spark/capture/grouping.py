@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
-from penstock_analysis.capture import Conversation
-from penstock_analysis.plugin import plugins
-from penstock_codecs.limits import MIB
+from penstock.capture.pcapng import Conversation
+from penstock.capture.plugin import plugins
+from penstock.model.limits import MIB
 from penstock_spark.capture.recordings import RecordingFiles
 
 __all__ = ["RecordingPart", "automatic", "group_of", "stays_together"]

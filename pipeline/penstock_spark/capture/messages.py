@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 import orjson
 import pyarrow as pa
 
-from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.plugin import HTTP
-from penstock_codecs.limits import MIB
+from penstock.capture.dialogue import Message, Problem
+from penstock.capture.plugin import HTTP
+from penstock.model.limits import MIB
 from penstock_spark.capture.facts import FACTS, Facts
 from penstock_spark.capture.values import as_times, column_of, in_us
 

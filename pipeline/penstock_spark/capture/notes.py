@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_analysis.dialogue.records import plain_stream
+from penstock.capture.dialogue.records import plain_stream
 
 __all__ = ["NO_NOTES", "Notes"]
 

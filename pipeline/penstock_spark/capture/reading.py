@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import zstandard
 
-from penstock_analysis.capture import CaptureEvent, CaptureReader
+from penstock.capture.pcapng import CaptureEvent, CaptureReader
 from penstock_spark.capture.files import PIECE_BYTES, ByteSource, FileInfo, Gone, Unreadable, opened_file
 from penstock_spark.capture.recordings import file_number_of
 

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import zstandard
 
-from penstock_analysis.capture import CaptureReader
-from penstock_codecs.limits import KIB
+from penstock.capture.pcapng import CaptureReader
+from penstock.model.limits import KIB
 from penstock_spark.capture.files import FileInfo, Unreadable, opened_file, plain_name
 
 __all__ = ["NAME", "RecordingFiles", "Runs", "file_number_of", "recordings_of", "run_of"]

@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_analysis.dialogue import APPENDED, Message, SeenRecord
-from penstock_analysis.dialogue.columns import LazyRecords, SeenColumns
-from penstock_analysis.dialogue.records import normal_form
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import Headers
+from penstock.capture.dialogue import APPENDED, Message, SeenRecord
+from penstock.capture.dialogue.columns import LazyRecords, SeenColumns
+from penstock.capture.dialogue.records import normal_form
+from penstock.model.limits import MIB
+from penstock.model.records import Headers
 from penstock_spark.capture.facts import FACTS, Facts
 from penstock_spark.capture.values import as_times, binaries, column_of, header_lists, in_us, ms_in_us
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock_codecs.model import Headers
+from penstock.model.records import Headers
 
 __all__ = ["as_times", "binaries", "column_of", "header_lists", "in_us", "ms_in_us"]
 

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from penstock_codecs.codec import NEED_DATA, Pull
-from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import Headers, StreamPosition, StreamRef, metered_size
-from penstock_codecs.operations import Append, Appended
+from penstock.model.failures import Failure, OperationFailed, RemoteProtocolError
+from penstock.model.limits import MIB
+from penstock.model.operations import Append, Appended
+from penstock.model.records import Headers, StreamPosition, StreamRef, metered_size
+from penstock.wire.codec import NEED_DATA, Pull
 from penstock_s2.codec.s2s.sessions import AppendClient
 from penstock_s2.codec.validation import validate_append
 from penstock_spark.clients.calls import ServerRequests

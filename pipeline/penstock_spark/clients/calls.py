@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
-from penstock_codecs.compression import Compression
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
-from penstock_codecs.http.events import ResponseHead
-from penstock_codecs.limits import KIB, MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.names import validate_basin_name, validate_stream_name
+from penstock.model.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
+from penstock.model.limits import KIB, MIB
+from penstock.model.names import validate_basin_name, validate_stream_name
+from penstock.model.records import StreamRef
+from penstock.wire.compression import Compression
+from penstock.wire.http.events import ResponseHead
 from penstock_s2.codec.errors import failure_from_http
 from penstock_s2.codec.names import encode_path_segment
 from penstock_spark.clients.endpoint import BASIN_LABEL, Endpoint

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Final, TypeVar
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import Header, RecordBatch, StreamRef, metered_size
-from penstock_codecs.names import validate_basin_name
-from penstock_codecs.operations import Append, Page
-from penstock_codecs.streams import INFINITE, BasinInfo, StreamConfig, StreamInfo
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.names import validate_basin_name
+from penstock.model.operations import Append, Page
+from penstock.model.records import Header, RecordBatch, StreamRef, metered_size
+from penstock.model.streams import INFINITE, BasinInfo, StreamConfig, StreamInfo
 from penstock_s2.codec.json_config_client import (
     decode_remote_basin_config,
     decode_remote_basin_page,

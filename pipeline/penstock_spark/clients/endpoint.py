@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from penstock_codecs.compression import Compression
+from penstock.wire.compression import Compression
 
 __all__ = ["BASIN_LABEL", "ENDPOINT_OPTIONS", "Endpoint", "EndpointError", "is_server", "parse_endpoint"]
 

@@ -7,7 +7,7 @@ import socket
 import ssl
 from typing import Final
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock.model.failures import FailureCode, OperationFailed, fail
 from penstock_spark.clients.endpoint import Endpoint
 
 __all__ = ["late", "lost", "reason_of", "tls_reason", "unreachable"]

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from penstock_codecs.codec import NEED_DATA, Role
-from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError, fail
-from penstock_codecs.http import HttpLimits
-from penstock_codecs.http.events import Body, Data, End, Ended, Noise, Received, RequestHead, ResponseHead
-from penstock_codecs.http.h1 import Http1Connection
+from penstock.model.failures import FailureCode, OperationFailed, RemoteProtocolError, fail
+from penstock.wire.codec import NEED_DATA, Role
+from penstock.wire.http import HttpLimits
+from penstock.wire.http.events import Body, Data, End, Ended, Noise, Received, RequestHead, ResponseHead
+from penstock.wire.http.h1 import Http1Connection
 from penstock_spark.clients.failing import late, lost
 from penstock_spark.clients.transport import BlockingTransport, Buffer
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from penstock_codecs.failures import Failure, OperationFailed
+from penstock.model.failures import Failure, OperationFailed
 from penstock_spark.clients.endpoint import Endpoint
 
 __all__ = ["Patience"]

@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from penstock_codecs.codec import NEED_DATA
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
-from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
+from penstock.model.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
+from penstock.model.records import RecordBatch, StreamPosition, StreamRef
+from penstock.wire.codec import NEED_DATA
 from penstock_s2.codec.s2s.sessions import ReadClient
 from penstock_spark.clients.calls import ServerRequests
 from penstock_spark.clients.failing import late, lost

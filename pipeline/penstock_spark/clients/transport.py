@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import KIB, MIB
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import KIB, MIB
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import late, lost, reason_of, tls_reason, unreachable
 

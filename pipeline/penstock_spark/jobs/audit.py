@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark import StorageLevel
 from pyspark.sql import functions as fn
 
-from penstock_analysis.dialogue.records import plain_stream
+from penstock.capture.dialogue.records import plain_stream
 from penstock_spark.jobs.differing import alone_by_content, alone_by_position, differences_of
 from penstock_spark.jobs.numbering import Extent, digested, extents, number_side
 from penstock_spark.jobs.schemas import DIFFERENCES, VERDICTS, shaped

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
-from penstock_analysis.plugin import plugins
+from penstock.capture.plugin import plugins
 from penstock_spark.jobs.schemas import QUALITY, shaped
 from penstock_spark.jobs.views import EXCHANGE, identifier, is_seen
 from penstock_spark.schemas import RECORDS

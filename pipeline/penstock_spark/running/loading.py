@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock_codecs.toml import TomlError as SettingsError
-from penstock_codecs.toml import decode_toml, parse_toml
+from penstock.wire.toml import TomlError as SettingsError
+from penstock.wire.toml import decode_toml, parse_toml
 from penstock_spark.running.settings import JobSettings
 
 __all__ = ["SettingsError", "load_settings", "parse_settings"]

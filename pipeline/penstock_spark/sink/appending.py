@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_spark.clients.appending import Appender
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.patience import Patience

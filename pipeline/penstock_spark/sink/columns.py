@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock_codecs.model import Header, Headers
+from penstock.model.records import Header, Headers
 from penstock_spark.sink.digest import RowPiece
 from penstock_spark.sink.failures import SinkFailed
 from penstock_spark.sink.marker import MARKER

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from struct import pack
 from typing import Final
 
-from penstock_codecs.model import Headers
+from penstock.model.records import Headers
 
 __all__ = ["RowDigest", "RowPiece"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Header, is_command
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import Header, is_command
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.entries import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from penstock_codecs.model import Header, Headers
+from penstock.model.records import Header, Headers
 from penstock_spark.sink.digest import RowDigest
 
 __all__ = ["MARKER", "Marker", "find_marker", "marker_header", "marker_room"]

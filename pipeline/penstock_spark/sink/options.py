@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.names import validate_basin_name
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.names import validate_basin_name
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.options import Option, WrongOptions, boolean, endpoint_of, integer, read_options, text
 from penstock_spark.sink.identity import SINK_NAME, PlannedSink, one_off

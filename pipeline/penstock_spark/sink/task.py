@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import MIB
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import MIB
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.appending import StreamWriter

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from penstock_codecs.failures import OperationFailed
+from penstock.model.failures import OperationFailed
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.columns import column_layout_of

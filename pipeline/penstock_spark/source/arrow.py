@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from penstock_codecs.model import Columns, Headers, event_time_of
+from penstock.model.records import Columns, Headers, event_time_of
 from penstock_spark.schemas import arrow_schema
 
 __all__ = ["NotRepresentable", "to_batches"]

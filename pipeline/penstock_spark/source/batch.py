@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock_codecs.failures import OperationFailed
+from penstock.model.failures import OperationFailed
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.client_pool import ClientPool
 from penstock_spark.source.bounds import Bound, resolve_bound

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock_codecs.model import U64_MAX
+from penstock.model.records import U64_MAX
 
 if TYPE_CHECKING:
     from penstock_spark.clients.client import StreamClient

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from penstock_codecs.failures import OperationFailed
+from penstock.model.failures import OperationFailed
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.client_pool import ClientPool
 from penstock_spark.source.bounds import Bound, StreamBounds, resolve_bound

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 
 __all__ = ["DataLost", "Losses", "is_gone"]
 

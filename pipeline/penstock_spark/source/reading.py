@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Columns
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import Columns
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.source.arrow import to_batches
 from penstock_spark.source.loss import Losses, is_gone

@@ -12,7 +12,7 @@ from conformance.planted.faults import Faults
 from msgspec.structs import astuple, replace
 from support.rewriting_relay import Fault, frames
 
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 from penstock_pravega.codec import SegmentMessage, TableEntry, draft, encode
 from penstock_pravega.codec.layout import HEADER, HEADER_BYTES, decode_body
 from penstock_pravega.codec.released import (

@@ -9,9 +9,9 @@ from fuzz.laws import cuts
 from support.captures import read, s2_talk, s3p_talk, story, written
 from support.captures.blocks import SHORT, enhanced, interface, pcap, section
 
-from penstock_analysis.capture import CaptureEvent, CaptureReader, Chunk, Lost, Opened, Sender
-from penstock_analysis.dialogue import Message
-from penstock_analysis.dialogue.dialogues import Dialogues
+from penstock.capture.dialogue import Message
+from penstock.capture.dialogue.dialogues import Dialogues
+from penstock.capture.pcapng import CaptureEvent, CaptureReader, Chunk, Lost, Opened, Sender
 
 WINDOW: Final = 1000
 """Most bytes of a side that are held while earlier ones are missing."""

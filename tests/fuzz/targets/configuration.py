@@ -11,7 +11,7 @@ import msgspec
 import tomli_w
 
 from penstock.app.config import Config, ConfigError
-from penstock_codecs.toml import decode_toml
+from penstock.wire.toml import decode_toml
 
 EXAMPLES: Final = Path(__file__).parents[3] / "config"
 WORDS: Final = tuple(

@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl
 
 from fuzz.laws import keeps_the_laws, pull
 
-from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.model import Header, Headers
+from penstock.model.failures import FailureCode, OperationFailed, RemoteProtocolError
+from penstock.model.records import Header, Headers
 from penstock_durable.codec import (
     AppendRequest,
     Control,

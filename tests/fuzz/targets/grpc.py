@@ -8,8 +8,8 @@ from typing import Final
 
 from fuzz.laws import chosen, cuts
 
-from penstock_codecs.compression import Compression, compress
-from penstock_codecs.grpc import (
+from penstock.wire.compression import Compression, compress
+from penstock.wire.grpc import (
     Code,
     GrpcError,
     MessageReader,

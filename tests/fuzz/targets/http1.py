@@ -9,11 +9,11 @@ from fuzz.laws import chosen, cuts
 from support.captures.dialogues import CLIENT, conversation, events, hear, parts
 from support.http.story import answer_204, no_answer, plain, said, tells_the_same
 
-from penstock_analysis.dialogue.http.dialogue import HttpDialogue
-from penstock_codecs.codec import NEED_DATA, Pull, Role
-from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.http import Body, Data, End, HttpLimits, RequestHead
-from penstock_codecs.http.h1 import Http1Connection
+from penstock.capture.dialogue.http.dialogue import HttpDialogue
+from penstock.model.failures import RemoteProtocolError
+from penstock.wire.codec import NEED_DATA, Pull, Role
+from penstock.wire.http import Body, Data, End, HttpLimits, RequestHead
+from penstock.wire.http.h1 import Http1Connection
 
 LIMITS: Final = HttpLimits(max_head=600, max_discard=1000)
 ASKED: Final = (("GET",), ("HEAD", "GET"), ("POST", "POST"))

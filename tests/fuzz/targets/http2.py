@@ -8,9 +8,9 @@ from typing import Final
 from fuzz.laws import chosen, cuts
 from support.http.story import answer_204, no_answer, said, tell, tells_the_same
 
-from penstock_codecs.codec import Role
-from penstock_codecs.http import Body, End, HttpCodec, HttpLimits, RequestHead, ResponseHead
-from penstock_codecs.http.h2 import Http2Connection
+from penstock.wire.codec import Role
+from penstock.wire.http import Body, End, HttpCodec, HttpLimits, RequestHead, ResponseHead
+from penstock.wire.http.h2 import Http2Connection
 
 LIMITS: Final = HttpLimits(max_head=600, max_discard=1000, max_abandoned=3)
 MOST_HELD: Final = LIMITS.max_frame + 9

@@ -11,9 +11,9 @@ from typing import Final
 import google_crc32c
 from fuzz.laws import chosen, keeps_the_laws, pull
 
-from penstock_codecs.codec import UNFINISHED, Role
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import event_time_of
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import event_time_of
+from penstock.wire.codec import UNFINISHED, Role
 from penstock_kafka.codec import PLUGIN, KafkaClient, KafkaRequest, KafkaServer
 from penstock_kafka.codec.apis import APIS
 from penstock_kafka.codec.batches import KafkaBatch, encode_batch, read_batches

@@ -8,10 +8,10 @@ from urllib.parse import parse_qsl
 
 from fuzz.laws import chosen
 
-from penstock_codecs.access_tokens import AccessTokenInfo, decode_info, encode_info
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.http_failures import failure_to_http
-from penstock_codecs.streams import BasinConfig, BasinConfigPatch, StreamConfig, StreamConfigPatch, StreamInfo
+from penstock.model.access_tokens import AccessTokenInfo, decode_info, encode_info
+from penstock.model.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
+from penstock.model.streams import BasinConfig, BasinConfigPatch, StreamConfig, StreamConfigPatch, StreamInfo
+from penstock.wire.http_failures import failure_to_http
 from penstock_s2.codec import json_access_tokens, json_config, json_config_client, metrics
 from penstock_s2.codec.errors import failure_from_http
 from penstock_s2.codec.locations import decode_location

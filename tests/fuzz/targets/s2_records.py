@@ -10,9 +10,9 @@ from typing import Any, Final
 from fuzz.laws import chosen, cuts
 from google.protobuf.message import DecodeError
 
-from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.model import Columns, Header, RecordBatch, StreamPosition, StreamRef, metered_size
-from penstock_codecs.operations import Append, Appended
+from penstock.model.failures import FailureCode, OperationFailed, RemoteProtocolError
+from penstock.model.operations import Append, Appended
+from penstock.model.records import Columns, Header, RecordBatch, StreamPosition, StreamRef, metered_size
 from penstock_s2.codec import json_records, protobuf
 from penstock_s2.codec.formats import BytesFormat
 from penstock_s2.codec.record_count import count_records

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from fuzz.laws import chosen, cuts, keeps_the_laws, pull
 
-from penstock_codecs.codec import Codec, Role
-from penstock_codecs.compression import Compression, compress
-from penstock_codecs.failures import Failure
-from penstock_codecs.http_failures import failure_to_http
-from penstock_codecs.model import RecordBatch, StreamRef
-from penstock_codecs.operations import Append, Appended
+from penstock.model.failures import Failure
+from penstock.model.operations import Append, Appended
+from penstock.model.records import RecordBatch, StreamRef
+from penstock.wire.codec import Codec, Role
+from penstock.wire.compression import Compression, compress
+from penstock.wire.http_failures import failure_to_http
 from penstock_s2.codec.errors import failure_from_http
 from penstock_s2.codec.protobuf import decode_append_ack, encode_append_ack
 from penstock_s2.codec.s2s import PLUGIN, AppendClient, AppendServer, ReadClient, ReadServer

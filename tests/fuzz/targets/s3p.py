@@ -7,7 +7,7 @@ from typing import Final
 
 from fuzz.laws import chosen, keeps_the_laws, pull
 
-from penstock_codecs.codec import Role
+from penstock.wire.codec import Role
 from penstock_s3p.codec import PLUGIN, S3PClient, S3PServer
 from penstock_s3p.codec.encoding import encode_command, encode_reply
 from penstock_s3p.codec.limits import S3PLimits

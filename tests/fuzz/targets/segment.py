@@ -9,7 +9,7 @@ from typing import Final
 
 from fuzz.laws import chosen, keeps_the_laws, pull
 
-from penstock_codecs.codec import Role
+from penstock.wire.codec import Role
 from penstock_pravega.codec import (
     PLUGIN,
     BlockAppended,

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from fuzz.laws import chosen, keeps_the_laws, pull
 
-from penstock_codecs.codec import Role
-from penstock_codecs.model import RecordBatch
+from penstock.model.records import RecordBatch
+from penstock.wire.codec import Role
 from penstock_s2.codec.formats import BytesFormat
 from penstock_s2.codec.sse import DIALECTS, PLUGIN, BatchEvent, Done, EventStreamClient, EventStreamServer, Ping
 

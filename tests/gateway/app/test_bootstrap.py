@@ -34,16 +34,16 @@ from penstock.app.config import (
 )
 from penstock.core.errors import CannotStart
 from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.model.byte_layout import Layout
+from penstock.model.features import Feature
+from penstock.model.operations import CheckTail, GetBasinConfig, GetStreamConfig, ListBasins, ListStreams
+from penstock.model.records import StreamRef
+from penstock.model.streams import INFINITE, Retention, StreamConfig, TimestampingMode
 from penstock.net.accepting import Listener
 from penstock.net.http.serving import HttpSettings
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.router import Router
 from penstock.store.settings import StoreSettings
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.features import Feature
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CheckTail, GetBasinConfig, GetStreamConfig, ListBasins, ListStreams
-from penstock_codecs.streams import INFINITE, Retention, StreamConfig, TimestampingMode
 from penstock_durable.back_opening import durable_upstream_settings
 from penstock_durable.config import DurableBackTable, DurableListener
 from penstock_pravega.codec import Dialect, SegmentClient

@@ -17,13 +17,13 @@ from penstock.backends.sequence_numbering import IndexedSettings
 from penstock.core.delivery import Delivery
 from penstock.core.errors import CannotStart
 from penstock.core.identity import Identities
+from penstock.model.byte_layout import Layout
 from penstock.net.http.client.settings import HttpVersion
 from penstock.net.upstream import CredentialsMode, UpstreamSettings
 from penstock.protocols.back_opening import numbering_settings
 from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.compression import Compression
+from penstock.wire.compression import Compression
 from penstock_pravega.codec import Dialect
 from penstock_pravega.segment.back import SegmentBackSettings
 from penstock_pravega.segment.back_opening import segment_back_settings

@@ -14,11 +14,11 @@ from support.store import STREAM, Fails, Wall, acknowledged, appending, records,
 from penstock.backends.combined import Combined
 from penstock.backends.sequence_numbering import open_indexed
 from penstock.core.back import AppendSession
-from penstock_codecs.byte_operations import AppendBytes, ByteStreamInfo, GetByteStreamInfo, Merge, Merged, Truncate
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamPosition
-from penstock_codecs.operations import Appended, Capability, CheckTail, FromSeqNum
-from penstock_codecs.table_operations import CreateTable
+from penstock.model.byte_operations import AppendBytes, ByteStreamInfo, GetByteStreamInfo, Merge, Merged, Truncate
+from penstock.model.failures import FailureCode
+from penstock.model.operations import Appended, Capability, CheckTail, FromSeqNum
+from penstock.model.records import StreamPosition
+from penstock.model.table_operations import CreateTable
 
 NOWHERE = StreamPosition(0, 0)
 

@@ -9,9 +9,8 @@ from support.store import BASIN, appending
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.backends.partition_checks import PartitionChecks
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     CheckTail,
     CreateBasin,
     CreateStream,
@@ -20,7 +19,8 @@ from penstock_codecs.operations import (
     Operation,
     Read,
 )
-from penstock_codecs.streams import BasinConfig
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig
 
 
 class _Server(DecodedBack):

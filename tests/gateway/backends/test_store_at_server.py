@@ -14,9 +14,8 @@ from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embe
 from penstock.backends.logged_tables import open_logged_tables
 from penstock.backends.store_at_server import StoreAtServer
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode
+from penstock.model.operations import (
     Append,
     CheckTail,
     CreateBasin,
@@ -30,8 +29,9 @@ from penstock_codecs.operations import (
     ProvisionResult,
     ReconfigureBasin,
 )
-from penstock_codecs.streams import BasinConfig, BasinConfigPatch, Retention, StreamConfig, StreamConfigPatch
-from penstock_codecs.table_operations import CreateTable, GetTableInfo
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig, BasinConfigPatch, Retention, StreamConfig, StreamConfigPatch
+from penstock.model.table_operations import CreateTable, GetTableInfo
 
 CONFIG = BasinConfig(default_stream_config=StreamConfig(retention=Retention(60)), create_stream_on_append=True)
 INTERNAL = StreamRef(INTERNAL_BASIN, "scope/_RGgroup/0.#epoch.0")

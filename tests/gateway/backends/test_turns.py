@@ -13,8 +13,8 @@ from trio.testing import MockClock
 from penstock.backends.logged_tables import LoggedTables, open_logged_tables
 from penstock.backends.owners import PATIENCE, StreamOwners
 from penstock.backends.turns import StreamTurns
+from penstock.model.records import StreamRef
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.model import StreamRef
 
 STREAM = StreamRef("penstock", "orders")
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from support.captures import NOW_NS, conversation, notes, read, s2_talk, s3p_talk, story, written
 from support.captures.commands import lines, run
 
-from penstock_analysis.capture import Chunk, Opened, Sender
+from penstock.capture.pcapng import Chunk, Opened, Sender
 
 # ---- show ------------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import zstandard
 from support.captures import NOW_NS, s3p_talk, written
 from support.captures.commands import PENSTOCK, run
 
-from penstock_analysis.capture import (
+from penstock.capture.pcapng import (
     CaptureEvent,
     CaptureWriter,
     Chunk,
@@ -100,7 +100,7 @@ def test_an_interrupt_ends_quietly(capture: Path, monkeypatch: pytest.MonkeyPatc
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("penstock_analysis.dialogue.dialogues.Dialogues.receive", interrupt)
+    monkeypatch.setattr("penstock.capture.dialogue.dialogues.Dialogues.receive", interrupt)
     result = run("records", capture)
     assert (result.exit_code, result.output) == (130, "")
 

@@ -16,8 +16,8 @@ from support.segment.messages import WRITER, joined
 
 from penstock.cli import main
 from penstock.cli.decode import unhexed
-from penstock_codecs.codec import Role, installed_codecs
-from penstock_codecs.compression import Compression
+from penstock.wire.codec import Role, installed_codecs
+from penstock.wire.compression import Compression
 from penstock_pravega.codec import append_messages, draft, encode, join_events, released
 from penstock_proto import s2_pb2
 from penstock_s2.codec.s2s.frames import compress_payload, encode_frame

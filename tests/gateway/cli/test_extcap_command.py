@@ -18,12 +18,12 @@ from support.management import ask
 from support.process import GatewayProcess
 from support.s3p.client import S3PClient
 
+from penstock.capture.pcapng import CaptureReader, Chunk, Lost
 from penstock.cli import main
 from penstock.cli.traffic.extcap import extcap_command
 from penstock.cli.traffic.selecting import parse_selection
 from penstock.core.address import Address
-from penstock_analysis.capture import CaptureReader, Chunk, Lost
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 
 PENSTOCK = [sys.executable, "-m", "penstock", "extcap"]
 INTERFACE = ("--extcap-interface", "penstock")

@@ -13,7 +13,7 @@ from pathlib import Path
 from support.captures import NOW_NS, s2_talk, s3p_talk, written
 from support.peers import need
 
-from penstock_analysis.capture import CaptureWriter
+from penstock.capture.pcapng import CaptureWriter
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "looking.md"
 

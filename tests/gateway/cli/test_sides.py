@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from support.captures import NOW_NS, s2_talk, s3p_talk, written
 from support.captures.commands import lines, run
 
+from penstock.capture.pcapng import CaptureEvent, Conversation, Side
 from penstock.recorder.captures.opening import recorded_side
-from penstock_analysis.capture import CaptureEvent, Conversation, Side
 
 LEFT_OUT = "Left out: connections between the gateway and its servers"
 TAKEN = "only connections to servers were recorded"

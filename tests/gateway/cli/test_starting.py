@@ -17,10 +17,10 @@ from penstock.cli.main import COMMANDS
 
 HEAVY = {
     *("cryptography", "google.protobuf", "h11", "h2", "jwt", "matplotlib", "msgspec", "opentelemetry", "orjson"),
-    *("penstock.app.config", "penstock_codecs", "prometheus_client", "pyarrow", "pyspark", "sqlite3", "structlog"),
+    *("penstock.app.config", "penstock.wire", "prometheus_client", "pyarrow", "pyspark", "sqlite3", "structlog"),
     *("trio", "zstandard"),
 }
-WORK = HEAVY - {"google.protobuf", "h11", "h2", "msgspec", "orjson", "penstock_codecs", "sqlite3", "zstandard"}
+WORK = HEAVY - {"google.protobuf", "h11", "h2", "msgspec", "orjson", "penstock.wire", "sqlite3", "zstandard"}
 """Modules that a command needs to work, but not to list its options."""
 IMPORTED = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
 

@@ -10,8 +10,8 @@ from support.backs import PartialBack
 
 from penstock.core.back import Back, BackWrapper, Destination, SwappableBack
 from penstock.core.permissions import MANAGE
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, FromSeqNum, Read
+from penstock.model.operations import Capability, FromSeqNum, Read
+from penstock.model.records import StreamRef
 
 STREAM = StreamRef("penstock", "orders")
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from penstock.core.globs import captured
 from penstock.core.matching import Match, NamePattern, StreamPattern
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import StreamRef
 from penstock.routing.rewriting import Rewriting
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
 
 
 def rewriting(

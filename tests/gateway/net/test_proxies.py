@@ -15,7 +15,7 @@ from support.process import BASIN, GatewayProcess, running_gateway
 from support.tls.certificates import self_signed
 
 from penstock.net.proxies import BadForwarding, TrustedProxies
-from penstock_codecs.proxy_header import SIGNATURE
+from penstock.wire.proxy_header import SIGNATURE
 
 PROXY, OFFICE, STRANGER = "127.0.0.5", "203.0.113.7", "198.51.100.9"
 PROXIED = """

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
 from penstock.net.retries import RetryPolicy, retry_after, retrying
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 
 POLICY = RetryPolicy(attempts=4, first_seconds=1.0, most_seconds=3.0, total_seconds=100.0)
 Attempt = Callable[[], Awaitable[str]]

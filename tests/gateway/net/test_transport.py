@@ -8,12 +8,12 @@ import pytest
 import trio
 import trio.testing
 
+from penstock.model.limits import KIB, MIB
 from penstock.net.draining import Draining
 from penstock.net.limits import CONNECTION_QUOTA, Limiter
 from penstock.net.limits.limiter import ConnectionQuota
 from penstock.net.limits.settings import Limits
 from penstock.net.transport import FrontTransport, SlowSender, TooSlow, Transport
-from penstock_codecs.limits import KIB, MIB
 
 LARGE = bytes(8 * MIB)
 

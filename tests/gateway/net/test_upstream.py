@@ -14,6 +14,7 @@ from support.upstreams import WHERE, Far, far_server
 
 from penstock.core.errors import CannotStart
 from penstock.core.identity import CLIENT, Client
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock.net.tls import ClientTls, tls_context, tls_stream
 from penstock.net.upstream import (
     BreakerState,
@@ -26,7 +27,6 @@ from penstock.net.upstream import (
     too_late,
     unreachable,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 

@@ -9,9 +9,9 @@ import trio.testing
 from support.captures.recorder import Process, use
 from support.listening import Heard
 
+from penstock.capture.pcapng import CaptureEvent, Chunk, Opened, Sender
+from penstock.model.limits import KIB
 from penstock.recorder.selection import Selection
-from penstock_analysis.capture import CaptureEvent, Chunk, Opened, Sender
-from penstock_codecs.limits import KIB
 
 
 async def test_dropped_connections_come_back_with_the_next_file(

@@ -14,7 +14,7 @@ from support.s2.client import S2Client
 from penstock.app.config import load_config
 from penstock.app.config.advice import advice
 from penstock.app.report import report
-from penstock_analysis.capture import Noted, Sender
+from penstock.capture.pcapng import Noted, Sender
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "recorder.toml"
 CARD = "1234 5678 9012 3456"

@@ -17,13 +17,13 @@ from structlog.testing import capture_logs
 from support.captures import notes
 from support.captures.recording import Talk, capture_files, check_bytes, given_up, read_file, spans, tshark_warnings
 
+from penstock.capture.pcapng import CaptureEvent, Chunk, Opened, Sender
+from penstock.capture.redaction.rules import RedactionRules
 from penstock.core.errors import CannotStart
+from penstock.model.limits import KIB, MIB
 from penstock.recorder.files import FileRecording
 from penstock.recorder.settings import FileCompression, FileSettings, Sync
 from penstock.recorder.status import RecordingState
-from penstock_analysis.capture import CaptureEvent, Chunk, Opened, Sender
-from penstock_analysis.redaction.rules import RedactionRules
-from penstock_codecs.limits import KIB, MIB
 
 
 @contextmanager

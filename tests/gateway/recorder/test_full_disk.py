@@ -12,12 +12,12 @@ from structlog.testing import capture_logs
 from support.captures.recording import Talk, capture_files, check_bytes, read_file, spans, tshark_warnings
 from support.store.disks import small_file_system
 
+from penstock.capture.pcapng import CaptureEvent, Sender
+from penstock.model.limits import KIB, MIB
 from penstock.recorder import files
 from penstock.recorder.files import FileRecording
 from penstock.recorder.settings import FileSettings
 from penstock.recorder.status import RecordingState
-from penstock_analysis.capture import CaptureEvent, Sender
-from penstock_codecs.limits import KIB, MIB
 
 NO_ROOM = "No space left on device"
 

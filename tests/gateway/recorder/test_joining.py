@@ -11,14 +11,14 @@ from support.captures.recorder import Process, use
 from support.listening import Heard
 from support.s2.whole_api import whole_talk
 
+from penstock.capture.dialogue import Message, Problem
+from penstock.capture.dialogue.http.dialogue import HttpDialogue
+from penstock.capture.pcapng import CaptureEvent, Joined, Opened, Sender
+from penstock.capture.redaction.redactor import Redactor
+from penstock.capture.redaction.rules import RedactionRules
 from penstock.net.http.exchange import Request
 from penstock.observe.taps.connections import Connections
-from penstock_analysis.capture import CaptureEvent, Joined, Opened, Sender
-from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.http.dialogue import HttpDialogue
-from penstock_analysis.redaction.redactor import Redactor
-from penstock_analysis.redaction.rules import RedactionRules
-from penstock_codecs.http import RequestHead
+from penstock.wire.http import RequestHead
 
 MOMENTS = 4000
 RULES = RedactionRules(record_headers=(b"name",), patterns=(rb"stamp[a-z]+",))

@@ -12,9 +12,9 @@ from support.captures.recording import capture_files, check_bytes, read_file, sp
 from support.peers import need
 from support.rounds import each_number_of_rounds
 
+from penstock.capture.pcapng import CaptureEvent, Sender
 from penstock.recorder.files import FileRecording
 from penstock.recorder.settings import FileCompression, FileSettings
-from penstock_analysis.capture import CaptureEvent, Sender
 
 
 def record_and_kill(directory: Path, dice: random.Random) -> list[int]:

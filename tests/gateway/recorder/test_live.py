@@ -6,11 +6,11 @@ from structlog.testing import capture_logs
 from support.captures import read
 from support.captures.recording import Talk, check_bytes, given_up, spans
 
+from penstock.capture.pcapng import CaptureReader, Chunk, Sender
+from penstock.model.limits import KIB, MIB
 from penstock.recorder import live as module
 from penstock.recorder.live import LiveRecording
 from penstock.recorder.status import RecordingState
-from penstock_analysis.capture import CaptureReader, Chunk, Sender
-from penstock_codecs.limits import KIB, MIB
 
 
 async def test_a_listener_gets_what_is_put_while_it_happens() -> None:

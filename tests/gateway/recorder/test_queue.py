@@ -4,9 +4,9 @@ import time
 
 from support.captures.recording import Talk, check_bytes, given_up, spans
 
+from penstock.capture.pcapng import CaptureEvent, Chunk, Closed, Lost, Opened, Sender
+from penstock.model.limits import KIB, MIB
 from penstock.recorder.queue import BATCH_BYTES, EVENT_BYTES, EventQueue
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Lost, Opened, Sender
-from penstock_codecs.limits import KIB, MIB
 
 
 class Queue(EventQueue):

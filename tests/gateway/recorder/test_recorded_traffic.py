@@ -18,7 +18,7 @@ from support.s2.sdk import connector
 from support.s3p.client import S3PClient
 from support.tls.certificates import needs_openssl, self_signed
 
-from penstock_analysis.capture import Noted, Sender, Side
+from penstock.capture.pcapng import Noted, Sender, Side
 
 
 async def sdk_session(port: int) -> None:

@@ -7,12 +7,12 @@ from support.captures.recorder import ORDERS, Process, use
 from support.http.client import memory_pair
 from support.listening import Heard
 
+from penstock.capture.pcapng import Lost, Opened, Sender
+from penstock.model.limits import KIB, MIB
+from penstock.model.records import StreamRef
 from penstock.observe.taps.tap import MOST_USES, Use
 from penstock.recorder.pending import MOST_OF_ONE, PendingSink
 from penstock.recorder.selection import Selection
-from penstock_analysis.capture import Lost, Opened, Sender
-from penstock_codecs.limits import KIB, MIB
-from penstock_codecs.model import StreamRef
 
 
 def test_all_that_is_open_and_all_that_opens() -> None:

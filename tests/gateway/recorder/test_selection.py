@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from penstock.capture.pcapng import Conversation, Side, SocketAddress
+from penstock.model.records import StreamRef
 from penstock.observe.taps.tap import Use
 from penstock.recorder.selection import Selection, Verdict, network
-from penstock_analysis.capture import Conversation, Side, SocketAddress
-from penstock_codecs.model import StreamRef
 
 CLIENT, SERVER = SocketAddress("10.1.2.3", 5000), SocketAddress("10.9.9.9", 8080)
 FRONT = Conversation(7, CLIENT, SERVER, Side.FRONT, "listeners.s2.public", "s2")

@@ -11,7 +11,7 @@ from support.management import ask, management_port
 from support.process import BASIN, GatewayProcess
 from support.relay import Relay, recorded
 
-from penstock_analysis.capture import Side
+from penstock.capture.pcapng import Side
 
 
 def record_for_a_while(port: int, words: dict[str, Any]) -> str:

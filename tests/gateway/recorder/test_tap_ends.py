@@ -10,12 +10,12 @@ import trio.testing
 from support.http.client import memory_pair
 from support.listening import Heard, tapped_front
 
+from penstock.capture.pcapng import Sender, Side, SocketAddress
+from penstock.model.limits import KIB, MIB
 from penstock.net.transport import Transport
 from penstock.net.upstream import UpstreamSettings
 from penstock.observe.connections import next_connection_number
 from penstock.observe.taps.connections import Connections
-from penstock_analysis.capture import Sender, Side, SocketAddress
-from penstock_codecs.limits import KIB, MIB
 
 BOTH_ENDED = [(Sender.SERVER, False), (Sender.CLIENT, False)]
 

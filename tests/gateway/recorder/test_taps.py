@@ -15,14 +15,14 @@ from support.http.client import memory_pair
 from support.listening import Heard, taken, tapped_front
 from support.tls.certificates import needs_openssl, self_signed
 
+from penstock.capture.pcapng import CaptureEvent, Chunk, Conversation, Sender, Side, SocketAddress
+from penstock.model.limits import KIB, MIB
 from penstock.net.transport import TooSlow, Transport
 from penstock.net.upstream import UpstreamSettings
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import HttpStart, Tap
 from penstock.observe.taps.tapped import encrypted
-from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender, Side, SocketAddress
-from penstock_codecs.http import Preludes
-from penstock_codecs.limits import KIB, MIB
+from penstock.wire.http import Preludes
 
 BOTH_ENDED = [(Sender.SERVER, False), (Sender.CLIENT, False)]
 

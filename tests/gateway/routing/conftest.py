@@ -10,7 +10,7 @@ from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs.operations import EnsureBasin
+from penstock.model.operations import EnsureBasin
 
 
 @pytest.fixture

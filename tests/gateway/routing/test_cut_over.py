@@ -17,12 +17,12 @@ from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back, BackWrapper
 from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import AppendBytes, GetByteStreamInfo
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import Append, Capability, CheckTail, CreateStream, FromSeqNum, Read
+from penstock.model.records import StreamRef
 from penstock.routing.target import Target
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Capability, CheckTail, CreateStream, FromSeqNum, Read
 from penstock_pravega.segment.names import SegmentNames
 
 

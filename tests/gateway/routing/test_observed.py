@@ -13,13 +13,13 @@ from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.identity import CLIENT, Client
 from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.model.byte_operations import Merge
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import CheckTail, FromSeqNum, ListStreams, Read
+from penstock.model.records import StreamRef
+from penstock.model.table_operations import GetTableInfo
 from penstock.observe.taps.tap import CONNECTION, Tap
 from penstock.routing.router import Router
-from penstock_codecs.byte_operations import Merge
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CheckTail, FromSeqNum, ListStreams, Read
-from penstock_codecs.table_operations import GetTableInfo
 from penstock_pravega.segment.names import SegmentNames
 
 STREAM = StreamRef("penstock", "orders")

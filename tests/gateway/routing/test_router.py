@@ -11,13 +11,10 @@ from support.store import appending, bodies
 from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.identity import CLIENT, Client
-from penstock.routing.observed import ObservedBack
-from penstock.routing.router import Router
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, Merge, ReadBytes
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import AppendBytes, GetByteStreamInfo, Merge, ReadBytes
+from penstock.model.failures import FailureCode
+from penstock.model.operations import (
     CheckTail,
     CreateBasin,
     CreateStream,
@@ -30,6 +27,9 @@ from penstock_codecs.operations import (
     ListStreams,
     Operation,
 )
+from penstock.model.records import StreamRef
+from penstock.routing.observed import ObservedBack
+from penstock.routing.router import Router
 
 
 async def test_without_routes_all_goes_to_the_store(here: EmbeddedBack) -> None:

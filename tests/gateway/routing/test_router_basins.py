@@ -11,9 +11,8 @@ from support.routing import AUTO, Without, made, names, refusal, routed
 from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import BackWrapper
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import (
     Capability,
     CreateBasin,
     CreateStream,
@@ -24,6 +23,7 @@ from penstock_codecs.operations import (
     ListStreams,
     Operation,
 )
+from penstock.model.records import StreamRef
 
 
 class Failing(BackWrapper):

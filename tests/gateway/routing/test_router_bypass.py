@@ -19,11 +19,9 @@ from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import AppendSession, Back, BackWrapper
 from penstock.core.identity import CLIENT, Client
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock.routing.target import Target
-from penstock_codecs.byte_operations import GetByteStreamInfo
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamPosition, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import GetByteStreamInfo
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     Append,
     Appended,
     Capability,
@@ -47,8 +45,10 @@ from penstock_codecs.operations import (
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.streams import BasinConfig, BasinConfigPatch, StreamConfigPatch
-from penstock_codecs.table_operations import CreateTable, DeleteTable, ReadTable, TableItem, UpdateTable
+from penstock.model.records import StreamPosition, StreamRef
+from penstock.model.streams import BasinConfig, BasinConfigPatch, StreamConfigPatch
+from penstock.model.table_operations import CreateTable, DeleteTable, ReadTable, TableItem, UpdateTable
+from penstock.routing.target import Target
 from penstock_pravega.segment.names import SegmentNames
 
 DENIED = FailureCode.PERMISSION_DENIED

@@ -8,12 +8,12 @@ from support.store import bodies
 from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, Merge
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, CreateStream, FromSeqNum
-from penstock_codecs.table_operations import CreateTable, GetTableInfo
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import AppendBytes, GetByteStreamInfo, Merge
+from penstock.model.failures import FailureCode
+from penstock.model.operations import Capability, CreateStream, FromSeqNum
+from penstock.model.records import StreamRef
+from penstock.model.table_operations import CreateTable, GetTableInfo
 from penstock_pravega.segment.names import SegmentNames
 
 TRANSACTION = "#transaction." + "0" * 31 + "1"

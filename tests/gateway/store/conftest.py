@@ -8,9 +8,9 @@ import trio
 from support.store import BASIN, STREAM, Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.model.operations import CreateBasin, CreateStream
 from penstock.store import payload_files
 from penstock.store.sweeper import Sweeper
-from penstock_codecs.operations import CreateBasin, CreateStream
 
 
 @pytest.fixture

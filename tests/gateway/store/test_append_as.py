@@ -5,11 +5,11 @@ from msgspec.structs import replace
 from support.store import BASIN, STREAM, Fails, Wall, bodies
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendAs, GetAttribute, Seal, WriterPosition
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import Header, metered_size
-from penstock_codecs.operations import Append, CreateBasin, FromSeqNum
-from penstock_codecs.streams import BasinConfig
+from penstock.model.byte_operations import NO_ATTRIBUTE, AppendAs, GetAttribute, Seal, WriterPosition
+from penstock.model.failures import FailureCode
+from penstock.model.operations import Append, CreateBasin, FromSeqNum
+from penstock.model.records import Header, metered_size
+from penstock.model.streams import BasinConfig
 
 WRITER = bytes(range(16))
 

@@ -21,13 +21,12 @@ from support.store import (
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Following
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, GetAttribute, WriterPosition
-from penstock_codecs.envelope import wrap
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import Header, RecordId, StreamPosition, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_events import join_events
+from penstock.model.byte_layout import Layout
+from penstock.model.byte_operations import NO_ATTRIBUTE, AppendBytes, GetAttribute, WriterPosition
+from penstock.model.envelope import wrap
+from penstock.model.failures import FailureCode
+from penstock.model.operations import (
     Appended,
     CheckTail,
     CreateBasin,
@@ -37,7 +36,8 @@ from penstock_codecs.operations import (
     Read,
     ReconfigureStream,
 )
-from penstock_codecs.streams import BasinConfig, StreamConfigPatch, TimestampingMode
+from penstock.model.records import Header, RecordId, StreamPosition, StreamRef
+from penstock.model.streams import BasinConfig, StreamConfigPatch, TimestampingMode
 
 ONE, TWO = b"one-" * 4, b"two-" * 4
 MANY = [b"%05d" % number for number in range(2500)]

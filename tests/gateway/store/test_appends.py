@@ -22,9 +22,8 @@ from support.store import (
 )
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Header, RecordId, StreamPosition, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     Appended,
     CheckTail,
     CreateBasin,
@@ -34,7 +33,8 @@ from penstock_codecs.operations import (
     GetStreamConfig,
     ListStreams,
 )
-from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
+from penstock.model.records import Header, RecordId, StreamPosition, StreamRef
+from penstock.model.streams import BasinConfig, Retention, StreamConfig
 
 OTHER = StreamRef("basin-two", "made")
 

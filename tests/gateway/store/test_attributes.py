@@ -4,12 +4,12 @@ import trio
 from support.store import BASIN, STREAM, Blocked, Fails, FullDisk, Wall, acknowledged, appending, sending
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.model.byte_operations import NO_ATTRIBUTE, Attribute, GetAttribute, Seal, UpdateAttribute
+from penstock.model.failures import FailureCode
+from penstock.model.operations import CreateBasin, CreateStream, DeleteStream, Operation
+from penstock.model.records import StreamRef
 from penstock.store.attributes import StoreAttributes
 from penstock.store.sweeps import ATTRIBUTES_AT_ONCE, purge_chunk
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, Attribute, GetAttribute, Seal, UpdateAttribute
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream, Operation
 
 NAME, OTHER = bytes(range(16)), bytes(16)
 LEAST, MOST = NO_ATTRIBUTE + 1, 2**63 - 1

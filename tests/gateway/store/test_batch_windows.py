@@ -6,11 +6,11 @@ from support.store.byte_reads import forget_recent
 from support.store.hops import Hops
 
 from penstock.backends.embedded import EmbeddedBack
+from penstock.model.operations import CreateStream, DeleteStream, FromRecordId, FromSeqNum, FromTimestamp, Read, Trim
+from penstock.model.records import Columns, RecordBatch, RecordId, StreamRef
 from penstock.store.batch_windows import TURNS, BatchWindows
 from penstock.store.heads import StoredStream
 from penstock.store.tail_cache import memory_of
-from penstock_codecs.model import Columns, RecordBatch, RecordId, StreamRef
-from penstock_codecs.operations import CreateStream, DeleteStream, FromRecordId, FromSeqNum, FromTimestamp, Read, Trim
 
 PER_APPEND = 100
 OTHER = StreamRef(STREAM.basin, "other")

@@ -4,19 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.store.batches import (
-    BatchRow,
-    ByteSpan,
-    all_have_bytes,
-    batch_of_rows,
-    index_of,
-    index_of_id,
-    join,
-    located,
-    seq_num_at,
-)
-from penstock_codecs.byte_layout import Layout, byte_length, event_of, to_bytes
-from penstock_codecs.model import (
+from penstock.model.byte_layout import Layout, byte_length, event_of, to_bytes
+from penstock.model.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
+from penstock.model.record_encoding import RECORDS, encode_records
+from penstock.model.records import (
     U64_MAX,
     Columns,
     Header,
@@ -28,8 +19,17 @@ from penstock_codecs.model import (
     metered_size,
     next_record_id,
 )
-from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
-from penstock_codecs.record_encoding import RECORDS, encode_records
+from penstock.store.batches import (
+    BatchRow,
+    ByteSpan,
+    all_have_bytes,
+    batch_of_rows,
+    index_of,
+    index_of_id,
+    join,
+    located,
+    seq_num_at,
+)
 from penstock_s2.codec.protobuf import read_batch_pieces
 
 NEAR = st.integers(0, 6)

@@ -8,13 +8,13 @@ from support.store import BASIN, STREAM, Fails, Wall, appending, fence
 from support.store.byte_reads import events, forget_recent, nothing, read
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.byte_operations import GetByteStreamInfo, Seal
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.features import Feature
-from penstock_codecs.model import Header
-from penstock_codecs.operations import CreateBasin, CreateStream
+from penstock.model.byte_events import join_events
+from penstock.model.byte_layout import Layout
+from penstock.model.byte_operations import GetByteStreamInfo, Seal
+from penstock.model.failures import FailureCode
+from penstock.model.features import Feature
+from penstock.model.operations import CreateBasin, CreateStream
+from penstock.model.records import Header
 
 KEY = (Header(b"k", b"v"),)
 COMMANDS = frozenset({Feature.COMMAND})

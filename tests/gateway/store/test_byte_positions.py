@@ -17,14 +17,13 @@ from support.examples import examples
 from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, fence, trim_record
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_layout import Layout, event_of, runs_of
-from penstock_codecs.byte_operations import AppendBytes, ByteStreamInfo, GetByteStreamInfo, ReadBytes, Seal, Truncate
-from penstock_codecs.envelope import ENVELOPE_MARK, wrap
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.features import Feature, feature_of
-from penstock_codecs.model import Header, Headers, RecordId, next_record_id
-from penstock_codecs.operations import (
+from penstock.model.byte_events import join_events
+from penstock.model.byte_layout import Layout, event_of, runs_of
+from penstock.model.byte_operations import AppendBytes, ByteStreamInfo, GetByteStreamInfo, ReadBytes, Seal, Truncate
+from penstock.model.envelope import ENVELOPE_MARK, wrap
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.features import Feature, feature_of
+from penstock.model.operations import (
     Append,
     CreateBasin,
     CreateStream,
@@ -36,6 +35,7 @@ from penstock_codecs.operations import (
     Located,
     Trim,
 )
+from penstock.model.records import Header, Headers, RecordId, next_record_id
 
 EXAMPLES = examples(share=8, least=5)
 """A history costs 30 to 100 ms."""

@@ -12,16 +12,13 @@ from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, fence
 from support.store.byte_reads import all_bytes, events, forget_recent, nothing, read
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.store import byte_reads, tail_cache
-from penstock.store import byte_reads as byte_rows
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, BytesRead, GetByteStreamInfo, ReadBytes, Seal, Truncate
-from penstock_codecs.byte_rendering import Rendered
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.features import Feature
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import AppendBytes, BytesRead, GetByteStreamInfo, ReadBytes, Seal, Truncate
+from penstock.model.byte_rendering import Rendered
+from penstock.model.failures import FailureCode
+from penstock.model.features import Feature
+from penstock.model.limits import MIB
+from penstock.model.operations import (
     Capability,
     CreateBasin,
     CreateStream,
@@ -30,6 +27,9 @@ from penstock_codecs.operations import (
     ListBasins,
     Read,
 )
+from penstock.model.records import StreamRef
+from penstock.store import byte_reads, tail_cache
+from penstock.store import byte_reads as byte_rows
 
 
 async def test_the_back_can_do_it(back: EmbeddedBack) -> None:

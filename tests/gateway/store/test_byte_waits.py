@@ -10,11 +10,11 @@ from support.store import BASIN, STREAM, Fails, Wall, appending, command, fence
 from support.store.byte_reads import events, nothing, read
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import BytesRead, GetByteStreamInfo, Seal
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream, DeleteBasin, DeleteStream
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import BytesRead, GetByteStreamInfo, Seal
+from penstock.model.failures import FailureCode
+from penstock.model.operations import CreateBasin, CreateStream, DeleteBasin, DeleteStream
+from penstock.model.records import StreamRef
 
 
 class TestWait:

@@ -9,10 +9,8 @@ from msgspec.structs import replace
 from support.store import BASIN, NOW, STREAM, Fails, Wall, appending, bodies
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.store.reader import ReaderThreads
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     CheckTail,
     CreateBasin,
     CreateStream,
@@ -32,7 +30,8 @@ from penstock_codecs.operations import (
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.streams import (
+from penstock.model.records import StreamRef
+from penstock.model.streams import (
     DEFAULT_STREAM_CONFIG,
     INFINITE,
     BasinConfig,
@@ -44,6 +43,7 @@ from penstock_codecs.streams import (
     StreamInfo,
     TimestampingMode,
 )
+from penstock.store.reader import ReaderThreads
 
 LAYER = StreamConfig(
     storage_class="standard",

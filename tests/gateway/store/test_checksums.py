@@ -16,18 +16,18 @@ from support.store.payload_files import opened
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings
 from penstock.cli import main
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import AppendBytes, Merge, ReadBytes
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.limits import KIB
+from penstock.model.operations import Append, FromSeqNum, FromTimestamp, Locate, Read, Trim
+from penstock.model.records import RecordBatch, StreamRef
 from penstock.observe.metrics.families import STORE_DAMAGED_READS
 from penstock.store.payload_files import path_of
 from penstock.store.schema import FILE_NAME
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, Merge, ReadBytes
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.grpc.status import Code
-from penstock_codecs.grpc.status import error_of as grpc_error
-from penstock_codecs.http_failures import failure_to_http
-from penstock_codecs.limits import KIB
-from penstock_codecs.model import RecordBatch, StreamRef
-from penstock_codecs.operations import Append, FromSeqNum, FromTimestamp, Locate, Read, Trim
+from penstock.wire.grpc.status import Code
+from penstock.wire.grpc.status import error_of as grpc_error
+from penstock.wire.http_failures import failure_to_http
 from penstock_kafka.codec.batches import encode_batch, read_batches
 from penstock_kafka.codec.carrying import parts_of
 from penstock_kafka.codec.errors import KafkaError

@@ -16,10 +16,10 @@ from support.store import writer as store_writer
 from support.store.payload_files import check_files
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.byte_events import split_events
-from penstock_codecs.byte_operations import GetAttribute
-from penstock_codecs.model import Record, StreamRef
-from penstock_codecs.operations import CheckTail, FromSeqNum, ListStreams
+from penstock.model.byte_events import split_events
+from penstock.model.byte_operations import GetAttribute
+from penstock.model.operations import CheckTail, FromSeqNum, ListStreams
+from penstock.model.records import Record, StreamRef
 
 
 class Ack(NamedTuple):

@@ -15,11 +15,9 @@ from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embe
 from penstock.core.back import Back
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
-from penstock.store.schema import FILE_NAME
-from penstock_codecs.byte_operations import AppendBytes, Merge, ReadBytes
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Columns, Header, Headers, Record, StreamPosition, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import AppendBytes, Merge, ReadBytes
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     CheckTail,
     CreateBasin,
     CreateStream,
@@ -33,8 +31,10 @@ from penstock_codecs.operations import (
     Locate,
     Read,
 )
-from penstock_codecs.record_encoding import encode_records
-from penstock_codecs.streams import BasinConfig, Cipher, StreamConfig
+from penstock.model.record_encoding import encode_records
+from penstock.model.records import Columns, Header, Headers, Record, StreamPosition, StreamRef
+from penstock.model.streams import BasinConfig, Cipher, StreamConfig
+from penstock.store.schema import FILE_NAME
 
 C = FailureCode
 CIPHERS = pytest.mark.parametrize("cipher", list(Cipher), ids=lambda cipher: cipher.value)

@@ -23,11 +23,9 @@ from support.store import (
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Following
-from penstock.store.schema import FILE_NAME, connect_reader
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import KIB, MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import KIB, MIB
+from penstock.model.operations import (
     CheckTail,
     CreateBasin,
     CreateStream,
@@ -41,7 +39,9 @@ from penstock_codecs.operations import (
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.streams import BasinConfig, Retention, StreamConfigPatch
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig, Retention, StreamConfigPatch
+from penstock.store.schema import FILE_NAME, connect_reader
 
 NEW = StreamRef(BASIN, "new")
 

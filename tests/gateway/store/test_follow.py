@@ -8,10 +8,8 @@ from support.store import BASIN, NOW, STREAM, Fails, Wall, acknowledged, appendi
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Following
-from penstock.store.reads import StoreReadSession
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import RecordBatch, RecordId, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode
+from penstock.model.operations import (
     CreateBasin,
     CreateStream,
     DeleteBasin,
@@ -23,7 +21,9 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
-from penstock_codecs.streams import BasinConfig
+from penstock.model.records import RecordBatch, RecordId, StreamRef
+from penstock.model.streams import BasinConfig
+from penstock.store.reads import StoreReadSession
 
 
 async def batch_of(session: StoreReadSession) -> RecordBatch:

@@ -21,13 +21,11 @@ from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings
 from penstock.cli import main
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
-from penstock.store import sequencer
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import Merge, ReadBytes
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import BatchPart, Header, RecordBatch, RecordId, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import Merge, ReadBytes
+from penstock.model.failures import FailureCode
+from penstock.model.limits import MIB
+from penstock.model.operations import (
     Append,
     CreateBasin,
     CreateStream,
@@ -38,7 +36,9 @@ from penstock_codecs.operations import (
     Locate,
     Read,
 )
-from penstock_codecs.streams import BasinConfig, Cipher
+from penstock.model.records import BatchPart, Header, RecordBatch, RecordId, StreamRef
+from penstock.model.streams import BasinConfig, Cipher
+from penstock.store import sequencer
 from penstock_kafka.codec.batches import encode_batch, read_batches
 from penstock_kafka.codec.carrying import parts_of
 from penstock_kafka.codec.kept import KAFKA_BATCHES
@@ -200,8 +200,8 @@ READERS = """
     import trio
 
     from penstock.backends.embedded import EmbeddedSettings, open_embedded
-    from penstock_codecs.model import StreamRef
-    from penstock_codecs.operations import FromSeqNum, FromTimestamp, Locate, Read
+    from penstock.model.records import StreamRef
+    from penstock.model.operations import FromSeqNum, FromTimestamp, Locate, Read
 
     STREAM = StreamRef("basin-one", "stream")
 

@@ -10,10 +10,10 @@ import pytest
 from support.store import BASIN, STREAM, Wall, appending, bodies, eventually, sending
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.model.limits import KIB, MIB
+from penstock.model.operations import CreateBasin, CreateStream, FromSeqNum, FromTailOffset
+from penstock.model.records import StreamRef
 from penstock.store.schema import FILE_NAME, PAGE_BYTES
-from penstock_codecs.limits import KIB, MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream, FromSeqNum, FromTailOffset
 
 FRAME: Final = PAGE_BYTES + 24
 """Bytes of a page in the log."""

@@ -22,10 +22,10 @@ from support.store import (
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Following
-from penstock_codecs.attributes import updated
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_layout import MAX_BODY
-from penstock_codecs.byte_operations import (
+from penstock.model.attributes import updated
+from penstock.model.byte_events import join_events
+from penstock.model.byte_layout import MAX_BODY
+from penstock.model.byte_operations import (
     NO_ATTRIBUTE,
     AppendBytes,
     AttributeUpdate,
@@ -37,10 +37,9 @@ from penstock_codecs.byte_operations import (
     Truncate,
     UpdateType,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import Header, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import MIB
+from penstock.model.operations import (
     CheckTail,
     CreateBasin,
     CreateStream,
@@ -50,6 +49,7 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
+from penstock.model.records import Header, StreamRef
 
 SOURCE, OTHER = StreamRef(BASIN, "source"), StreamRef(BASIN, "other")
 NAME = bytes(range(16))

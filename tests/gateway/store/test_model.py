@@ -11,9 +11,8 @@ from support.examples import examples
 from support.store import BASIN, STREAM, Wall, appending, batches, fence, trim_record
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import U64_MAX, Headers, Record, RecordId, metered_size, next_record_id
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     Append,
     CheckTail,
     CreateBasin,
@@ -26,6 +25,7 @@ from penstock_codecs.operations import (
     Start,
     Trim,
 )
+from penstock.model.records import U64_MAX, Headers, Record, RecordId, metered_size, next_record_id
 
 EXAMPLES = examples(share=8, least=5)
 """A history costs 30 to 100 ms."""

@@ -13,12 +13,10 @@ from support.store import BASIN, NOW, STREAM, Wall, appending, bodies, records, 
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.errors import CannotStart
-from penstock.store.schema import _MIGRATIONS, APPLICATION_ID, FILE_NAME
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import ReadBytes
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import ReadBytes
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import (
     CreateBasin,
     CreateStream,
     FromRecordId,
@@ -28,7 +26,9 @@ from penstock_codecs.operations import (
     Locate,
     ProvisionResult,
 )
-from penstock_codecs.streams import BasinConfig, Retention, StreamConfig, TimestampingMode
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig, Retention, StreamConfig, TimestampingMode
+from penstock.store.schema import _MIGRATIONS, APPLICATION_ID, FILE_NAME
 
 
 async def test_one_process_at_a_time(back: EmbeddedBack, settings: EmbeddedSettings) -> None:

@@ -8,9 +8,8 @@ from msgspec.structs import replace
 from support.store import BASIN, Wall, appending
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     CheckTail,
     CreateBasin,
     CreateStream,
@@ -19,7 +18,8 @@ from penstock_codecs.operations import (
     ListStreams,
     Read,
 )
-from penstock_codecs.streams import BasinConfig
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig
 
 UNASKED = BasinConfig(create_stream_on_append=True, create_stream_on_read=True)
 

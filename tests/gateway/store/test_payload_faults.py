@@ -42,11 +42,9 @@ from support.store.payload_files import (
 
 from penstock.backends.embedded import EmbeddedSettings
 from penstock.core.errors import StoreFailed
-from penstock.store.payload_files import path_of
-from penstock_codecs.byte_operations import Merge, ReadBytes, Seal
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import Merge, ReadBytes, Seal
+from penstock.model.failures import FailureCode
+from penstock.model.operations import (
     CheckTail,
     CreateStream,
     DeleteStream,
@@ -56,6 +54,8 @@ from penstock_codecs.operations import (
     Locate,
     Operation,
 )
+from penstock.model.records import StreamRef
+from penstock.store.payload_files import path_of
 
 Damage = Callable[[Path], None]
 OTHER = StreamRef(BASIN, "other")

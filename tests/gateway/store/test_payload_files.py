@@ -41,21 +41,9 @@ from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embe
 from penstock.core.encryption import EncryptionKey
 from penstock.core.errors import CannotStart
 from penstock.core.identity import CLIENT
-from penstock.store import append_changes, payload_files
-from penstock.store.payload_files import (
-    MOST_OPEN,
-    BatchParameters,
-    OpenPayloads,
-    Place,
-    UnreadablePayload,
-    checksum_of,
-    path_of,
-)
-from penstock.store.schema import _MIGRATIONS, APPLICATION_ID, FILE_NAME
-from penstock_codecs.byte_operations import Merge, ReadBytes, Seal
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import RecordBatch, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import Merge, ReadBytes, Seal
+from penstock.model.limits import MIB
+from penstock.model.operations import (
     Append,
     CheckTail,
     CreateBasin,
@@ -69,7 +57,19 @@ from penstock_codecs.operations import (
     Operation,
     Trim,
 )
-from penstock_codecs.streams import BasinConfig, Cipher
+from penstock.model.records import RecordBatch, StreamRef
+from penstock.model.streams import BasinConfig, Cipher
+from penstock.store import append_changes, payload_files
+from penstock.store.payload_files import (
+    MOST_OPEN,
+    BatchParameters,
+    OpenPayloads,
+    Place,
+    UnreadablePayload,
+    checksum_of,
+    path_of,
+)
+from penstock.store.schema import _MIGRATIONS, APPLICATION_ID, FILE_NAME
 from penstock_kafka.codec.batches import encode_batch, read_batches
 from penstock_kafka.codec.carrying import parts_of
 from penstock_kafka.codec.kept import KAFKA_BATCHES

@@ -35,14 +35,10 @@ from support.store.payload_files import (
 )
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.store import payload_files, sweeps
-from penstock.store.payload_files import path_of
-from penstock.store.sweeper import Sweeper
-from penstock_codecs.byte_operations import GetByteStreamInfo, ReadBytes
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import GetByteStreamInfo, ReadBytes
+from penstock.model.failures import FailureCode
+from penstock.model.limits import MIB
+from penstock.model.operations import (
     CheckTail,
     CreateStream,
     DeleteStream,
@@ -50,6 +46,10 @@ from penstock_codecs.operations import (
     FromSeqNum,
     Trim,
 )
+from penstock.model.records import StreamRef
+from penstock.store import payload_files, sweeps
+from penstock.store.payload_files import path_of
+from penstock.store.sweeper import Sweeper
 
 NAMES = ("a", "b", "c")
 

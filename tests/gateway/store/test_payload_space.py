@@ -34,14 +34,10 @@ from support.store.payload_files import (
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings
 from penstock.core.back import Following
-from penstock.store import payload_files, sweeper, sweeps
-from penstock.store.payload_files import path_of
-from penstock.store.schema import ReaderConnection
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import ReadBytes
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import ReadBytes
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     CheckTail,
     CreateStream,
     DeleteBasin,
@@ -51,6 +47,10 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
+from penstock.model.records import StreamRef
+from penstock.store import payload_files, sweeper, sweeps
+from penstock.store.payload_files import path_of
+from penstock.store.schema import ReaderConnection
 
 Way = Callable[[EmbeddedBack, Wall], Awaitable[None]]
 OTHER = StreamRef(BASIN, "other")

@@ -10,12 +10,9 @@ from support.store.hops import Hops
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Following
-from penstock.store import batches as store_batches
-from penstock.store.reader import READ_BYTES
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import U64_MAX, Columns, RecordBatch, RecordId, StreamPosition, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode
+from penstock.model.limits import MIB
+from penstock.model.operations import (
     CheckTail,
     CreateBasin,
     DeleteStream,
@@ -31,8 +28,11 @@ from penstock_codecs.operations import (
     Start,
     Trim,
 )
-from penstock_codecs.record_encoding import RECORDS, decode_records
-from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
+from penstock.model.record_encoding import RECORDS, decode_records
+from penstock.model.records import U64_MAX, Columns, RecordBatch, RecordId, StreamPosition, StreamRef
+from penstock.model.streams import BasinConfig, Retention, StreamConfig
+from penstock.store import batches as store_batches
+from penstock.store.reader import READ_BYTES
 
 EVERY_WAY = pytest.mark.parametrize("forget", [False, True], ids=["memory", "file"])
 

@@ -18,10 +18,9 @@ from support.store import (
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Following
-from penstock_codecs.byte_operations import GetByteStreamInfo, Seal
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import GetByteStreamInfo, Seal
+from penstock.model.failures import FailureCode
+from penstock.model.operations import (
     CheckTail,
     CreateBasin,
     CreateStream,
@@ -32,6 +31,7 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
+from penstock.model.records import StreamRef
 
 
 async def refuses_appends(back: EmbeddedBack) -> None:

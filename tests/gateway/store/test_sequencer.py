@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.store import NOW, STREAM, Fails, appending, fence, trim_record
 
+from penstock.model.byte_layout import Layout, runs_of, to_bytes
+from penstock.model.byte_operations import NO_ATTRIBUTE, AppendBytes, WriterPosition
+from penstock.model.envelope import wrap
+from penstock.model.failures import FailureCode
+from penstock.model.operations import Append
+from penstock.model.record_encoding import decode_records
+from penstock.model.records import U64_MAX, Header, RecordBatch, RecordId, next_record_id
+from penstock.model.streams import DEFAULT_STREAM_CONFIG, StreamConfig, TimestampingMode
 from penstock.store.batches import BatchRow, ByteSpan
 from penstock.store.heads import StreamHead
 from penstock.store.sequencer import check_bytes, sequence, sequence_bytes, validate
-from penstock_codecs.byte_layout import Layout, runs_of, to_bytes
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, WriterPosition
-from penstock_codecs.envelope import wrap
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import U64_MAX, Header, RecordBatch, RecordId, next_record_id
-from penstock_codecs.operations import Append
-from penstock_codecs.record_encoding import decode_records
-from penstock_codecs.streams import DEFAULT_STREAM_CONFIG, StreamConfig, TimestampingMode
 
 NEW = StreamHead(StreamConfig())
 UNCAPPED = StreamConfig(timestamping_uncapped=True)

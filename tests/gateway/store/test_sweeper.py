@@ -10,12 +10,8 @@ from msgspec.structs import replace
 from support.store import BASIN, NOW, STREAM, Fails, Wall, appending, bodies, eventually, trim_record
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.store import sweeps
-from penstock.store.schema import connect_writer
-from penstock.store.sweeper import LEAST_STEP_MS
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode
+from penstock.model.operations import (
     CheckTail,
     CreateBasin,
     CreateStream,
@@ -25,7 +21,11 @@ from penstock_codecs.operations import (
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.streams import INFINITE, BasinConfig, Retention, StreamConfig, StreamConfigPatch
+from penstock.model.records import StreamRef
+from penstock.model.streams import INFINITE, BasinConfig, Retention, StreamConfig, StreamConfigPatch
+from penstock.store import sweeps
+from penstock.store.schema import connect_writer
+from penstock.store.sweeper import LEAST_STEP_MS
 
 WEEK = 7 * 24 * 3600 * 1000
 

@@ -20,9 +20,9 @@ from support.store.payload_files import check_files, file_names
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.errors import CannotStart, StoreFailed
+from penstock.model.failures import FailureCode
+from penstock.model.operations import CreateBasin, CreateStream, FromSeqNum
 from penstock.store.schema import FILE_NAME, prepare_file
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.operations import CreateBasin, CreateStream, FromSeqNum
 
 APPENDS = 150
 FIRST = 100

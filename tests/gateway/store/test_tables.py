@@ -8,10 +8,10 @@ import trio.testing
 from support.store import Blocked, Fails, Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import KIB, MAX_TABLE_KEY_BYTES, MAX_TABLE_VALUE_BYTES, MIB
-from penstock_codecs.operations import Capability
-from penstock_codecs.table_operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import KIB, MAX_TABLE_KEY_BYTES, MAX_TABLE_VALUE_BYTES, MIB
+from penstock.model.operations import Capability
+from penstock.model.table_operations import (
     ANY_VERSION,
     NOT_EXISTS,
     CreateTable,

@@ -12,8 +12,8 @@ from support.examples import examples
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.back import Back
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.table_operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.table_operations import (
     ANY_VERSION,
     NOT_EXISTS,
     CreateTable,

@@ -12,10 +12,10 @@ from support.store import BASIN, STREAM, Fails, Wall, command
 from support.store.byte_reads import events, forget_recent, nothing, read
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import ByteStreamInfo, GetByteStreamInfo, Seal, Truncate
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import CreateBasin, CreateStream, FromByteOffset, FromSeqNum, Locate, Trim
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import ByteStreamInfo, GetByteStreamInfo, Seal, Truncate
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import CreateBasin, CreateStream, FromByteOffset, FromSeqNum, Locate, Trim
 
 
 class TestTruncate:

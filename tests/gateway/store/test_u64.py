@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.model.records import U64_MAX
 from penstock.store.u64 import from_sql, to_sql
-from penstock_codecs.model import U64_MAX
 
 numbers = st.one_of(
     st.integers(0, U64_MAX), st.sampled_from([0, 1, 2**31, 2**63 - 1, 2**63, 2**63 + 1, U64_MAX - 1, U64_MAX])

@@ -8,13 +8,9 @@ from support.store import BASIN, NOW, STREAM, Wall, appending, batches
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back
-from penstock.store import usage
-from penstock.store.schema import connect_writer
-from penstock.store.usage import Usage
-from penstock_codecs.byte_operations import AppendBytes, ReadBytes
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import AppendBytes, ReadBytes
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import (
     CreateBasin,
     CreateStream,
     DeleteBasin,
@@ -22,8 +18,12 @@ from penstock_codecs.operations import (
     FromSeqNum,
     ListStreams,
 )
-from penstock_codecs.streams import StreamConfig
-from penstock_codecs.usage_operations import GetStorage, GetUsage, ListActiveBasins, UsageKind
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
+from penstock.model.usage_operations import GetStorage, GetUsage, ListActiveBasins, UsageKind
+from penstock.store import usage
+from penstock.store.schema import connect_writer
+from penstock.store.usage import Usage
 
 SECONDS = NOW // 1000
 DAY = 86_400

@@ -13,10 +13,9 @@ from support.examples import examples
 from support.store import BASIN, STREAM, Unwritable, Wall, appending, bodies
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.store.tail_cache import TailCache
-from penstock_codecs.byte_events import join_events, split_events
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.byte_operations import (
+from penstock.model.byte_events import join_events, split_events
+from penstock.model.byte_layout import Layout
+from penstock.model.byte_operations import (
     NO_ATTRIBUTE,
     AppendBytes,
     GetAttribute,
@@ -28,10 +27,11 @@ from penstock_codecs.byte_operations import (
     Truncate,
     WriterPosition,
 )
-from penstock_codecs.envelope import wrap
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Header, Headers, StreamRef
-from penstock_codecs.operations import Append, CheckTail, CreateBasin, CreateStream, DeleteStream, FromSeqNum, Trim
+from penstock.model.envelope import wrap
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Append, CheckTail, CreateBasin, CreateStream, DeleteStream, FromSeqNum, Trim
+from penstock.model.records import Header, Headers, StreamRef
+from penstock.store.tail_cache import TailCache
 
 EXAMPLES = examples(share=8, least=5)
 """A history costs 30 to 100 ms."""

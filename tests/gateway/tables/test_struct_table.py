@@ -13,10 +13,10 @@ from support.store.shared_log import SharedLog, SharedLogEnd
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.backends.logged_tables import open_logged_tables
 from penstock.core.back import Back
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.table_operations import GetTableInfo
 from penstock.tables.byte_table import ByteTable
 from penstock.tables.struct_table import Conflict, Prefix, StructTable
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.table_operations import GetTableInfo
 
 
 class Count(msgspec.Struct, frozen=True):

@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from penstock_analysis.capture import Conversation, Sender
-from penstock_analysis.dialogue import APPENDED, DELIVERED, Dialogue, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.places import TimedSpan
-from penstock_analysis.dialogue.sides import DialogueSide, PlacedEvent, UnreadableBytes
-from penstock_analysis.dialogue.two_sided import TwoSided
-from penstock_analysis.plugin import AnalysisPlugin, Likeness
-from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser, Redaction
-from penstock_analysis.redaction.leaves import Leaves
+from penstock.capture.dialogue import APPENDED, DELIVERED, Dialogue, Message, Problem, SeenRecord
+from penstock.capture.dialogue.places import TimedSpan
+from penstock.capture.dialogue.sides import DialogueSide, PlacedEvent, UnreadableBytes
+from penstock.capture.dialogue.two_sided import TwoSided
+from penstock.capture.pcapng import Conversation, Sender
+from penstock.capture.plugin import AnalysisPlugin, Likeness
+from penstock.capture.redaction.flow import Flow, NotUnderstood, Parser, Redaction
+from penstock.capture.redaction.leaves import Leaves
 
 LINE = {
     Sender.CLIENT: re.compile(

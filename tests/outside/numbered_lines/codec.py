@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from penstock_codecs.codec import NEED_DATA, PAUSED, Codec, CodecPlugin, Pull, Role
-from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock.model.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock.wire.codec import NEED_DATA, PAUSED, Codec, CodecPlugin, Pull, Role
 
 __all__ = ["DIALECTS", "MOST", "PLUGIN", "Line", "LinesCodec"]
 
@@ -24,7 +24,7 @@ _NUMBERS: Final = {b"OK": (1,), b"ROW": (1,), b"END": (1,), b"GET": (2, 3)}
 
 
 class LinesCodec(Codec[Line, Line]):
-    """One conversation; see `penstock_codecs.codec.Codec`."""
+    """One conversation; see `penstock.wire.codec.Codec`."""
 
     def __init__(self, role: Role, dialect: str = "lf") -> None:
         self._words = PARTS[role]

@@ -10,7 +10,7 @@ import trio
 
 from numbered_lines.codec import Line, LinesCodec
 from penstock.protocols.conformance import Cases, Deviation, Suite, TestedServer, require_equal
-from penstock_codecs.codec import NEED_DATA, PAUSED, Role
+from penstock.wire.codec import NEED_DATA, PAUSED, Role
 
 __all__ = ["SUITE"]
 

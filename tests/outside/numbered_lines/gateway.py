@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from penstock.core.address import Address
 from penstock.core.config_fields import DEFAULT_BASIN, check_address, check_basin, check_server, key
+from penstock.model.operations import Capability, Located
+from penstock.model.records import StreamRef
 from penstock.protocols.plugin import BackKind, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView, ListenerLimits, ListenerTable, LossTable, NumberedBackTable
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, Located
 
 if TYPE_CHECKING:
     from penstock.protocols.back_opening import BackContext

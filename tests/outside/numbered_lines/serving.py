@@ -13,6 +13,12 @@ from penstock.core.back import Back
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
 from penstock.core.native import Bounds, Native, NativeAck, NativeAppendSession, Scanned
+from penstock.model.envelope import wrap
+from penstock.model.failures import FailureCode, OperationFailed, RemoteProtocolError, fail
+from penstock.model.features import Feature, feature_of
+from penstock.model.operations import Append, Capability, CheckTail, FromSeqNum, ListStreams, Page, Read
+from penstock.model.records import Record, RecordBatch, StreamRef, metered_size
+from penstock.model.streams import StreamInfo
 from penstock.net.draining import Draining
 from penstock.net.http.traced import traced_connections
 from penstock.net.transport import FrontTransport, SlowSender, TooSlow
@@ -23,13 +29,7 @@ from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.loss.loss import Loss
 from penstock.routing.target import Target
-from penstock_codecs.codec import PAUSED, Pull, Role
-from penstock_codecs.envelope import wrap
-from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError, fail
-from penstock_codecs.features import Feature, feature_of
-from penstock_codecs.model import Record, RecordBatch, StreamRef, metered_size
-from penstock_codecs.operations import Append, Capability, CheckTail, FromSeqNum, ListStreams, Page, Read
-from penstock_codecs.streams import StreamInfo
+from penstock.wire.codec import PAUSED, Pull, Role
 
 __all__ = ["LinesFront", "LinesNative", "open_back", "open_listener"]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue import APPENDED, SeenRecord
-from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.exchange import BodyReader, HttpProtocol, SeenExchange
-from penstock_analysis.dialogue.http.plugin import http_dialogue
-from penstock_analysis.plugin import HTTP, AnalysisPlugin
-from penstock_analysis.redaction.requests import HttpBodies
-from penstock_analysis.redaction.requests import RequestParts as RedactedExchange
-from penstock_codecs.http import RequestHead
-from penstock_codecs.http.observer.faults import TimedRange
+from penstock.capture.dialogue import APPENDED, SeenRecord
+from penstock.capture.dialogue.http.collector import MessageCollector
+from penstock.capture.dialogue.http.exchange import BodyReader, HttpProtocol, SeenExchange
+from penstock.capture.dialogue.http.plugin import http_dialogue
+from penstock.capture.pcapng import Sender
+from penstock.capture.plugin import HTTP, AnalysisPlugin
+from penstock.capture.redaction.requests import HttpBodies
+from penstock.capture.redaction.requests import RequestParts as RedactedExchange
+from penstock.wire.http import RequestHead
+from penstock.wire.http.observer.faults import TimedRange
 
 
 class Shout(BodyReader):

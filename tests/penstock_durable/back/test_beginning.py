@@ -15,10 +15,10 @@ from trio.testing import MockClock
 
 from penstock.core.marks import Mark
 from penstock.core.native import Scanned
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import NO_HEADERS, Header
-from penstock_codecs.operations import FromSeqNum, Trim
+from penstock.model.failures import FailureCode
+from penstock.model.limits import MIB
+from penstock.model.operations import FromSeqNum, Trim
+from penstock.model.records import NO_HEADERS, Header
 from penstock_durable.codec import RECORDS_TYPE, RecordContent, spell_offset
 from penstock_durable.front import DurableFront
 

@@ -13,8 +13,8 @@ from support.store import records as seen
 from trio.testing import MockClock
 
 from penstock.core.delivery import Delivery
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.operations import CreateStream, FromSeqNum, Trim
+from penstock.model.failures import FailureCode
+from penstock.model.operations import CreateStream, FromSeqNum, Trim
 
 STREAM = ref("orders")
 

@@ -11,9 +11,8 @@ from support.store import BASIN, Fails, acknowledged, appending, bodies, command
 from trio.testing import MockClock
 
 from penstock.core.marks import Mark
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import Header, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode
+from penstock.model.operations import (
     Capability,
     CheckTail,
     CreateStream,
@@ -24,6 +23,7 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
+from penstock.model.records import Header, StreamRef
 from penstock_durable.codec import RECORDS_TYPE, RecordContent, content_of
 
 STREAM = StreamRef(BASIN, "orders")

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
 from support.http.messages import LAST, chunk, head, whole
 
-from penstock_analysis.capture import Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
-from penstock_analysis.dialogue import APPENDED, DELIVERED, Message
-from penstock_analysis.dialogue.choosing import dialogue_for
-from penstock_codecs.codec import Role
-from penstock_codecs.http import End, Received, RequestHead, ResponseHead, connection
-from penstock_codecs.model import Header
+from penstock.capture.dialogue import APPENDED, DELIVERED, Message
+from penstock.capture.dialogue.choosing import dialogue_for
+from penstock.capture.pcapng import Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
+from penstock.model.records import Header
+from penstock.wire.codec import Role
+from penstock.wire.http import End, Received, RequestHead, ResponseHead, connection
 from penstock_durable.codec import (
     RECORDS_TYPE,
     AppendRequest,

@@ -10,8 +10,8 @@ from hyperframe.frame import DataFrame
 from support.captures.redaction import CLIENT, SERVER, Tape, at_every_cut, leaks, redacted
 from support.http.messages import LAST, chunk, head, whole
 
-from penstock_analysis.redaction.rules import RedactionRules
-from penstock_codecs.model import Header
+from penstock.capture.redaction.rules import RedactionRules
+from penstock.model.records import Header
 from penstock_durable.codec import (
     RECORDS_TYPE,
     Control,

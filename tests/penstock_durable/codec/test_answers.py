@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.failures import FailureCode, RemoteProtocolError
+from penstock.model.failures import FailureCode, RemoteProtocolError
 from penstock_durable.codec import (
     BEGINNING,
     AppendRequest,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.model import Header, Headers
-from penstock_codecs.record_bytes import varint
+from penstock.model.failures import FailureCode, OperationFailed, RemoteProtocolError
+from penstock.model.record_bytes import varint
+from penstock.model.records import Header, Headers
 from penstock_durable.codec import (
     RECORDS_TYPE,
     ContentReader,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
-from penstock_codecs.failures import LocalProtocolError, RemoteProtocolError
+from penstock.model.failures import LocalProtocolError, RemoteProtocolError
+from penstock.wire.codec import NEED_DATA, PAUSED, Pull
 from penstock_durable.codec import (
     COMMENT,
     MAX_EVENT_BYTES,

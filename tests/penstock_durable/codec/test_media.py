@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_durable.codec import check_message, essence, is_json, join_messages, split_messages
 from penstock_durable.codec.media import is_text
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_durable.codec import FIRST, MOST_AHEAD, Sentinel, next_cursor, parse_offset, spell_offset
 from penstock_durable.codec.cursors import EPOCH, INTERVAL_SECONDS, parse_cursor
 from penstock_durable.codec.offsets import MOST_RECORDS, is_offset

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock.model.failures import Failure, FailureCode, OperationFailed
 from penstock_durable.codec import (
     AppendRequest,
     CreateRequest,

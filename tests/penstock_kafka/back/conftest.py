@@ -19,7 +19,7 @@ from penstock.backends.embedded import EmbeddedBack
 from penstock.core.address import Address
 from penstock.core.clock import wall_clock
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock_codecs.codec import NEED_DATA, PAUSED
+from penstock.wire.codec import NEED_DATA, PAUSED
 from penstock_kafka.back import KafkaBack, KafkaBackSettings, open_kafka
 from penstock_kafka.codec import KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse, KafkaServer
 from penstock_kafka.codec.record_messages import ProduceRequest

@@ -12,9 +12,9 @@ from support.store import Fails, acknowledged, appending, bodies, records
 from trio.testing import MockClock
 
 from penstock.core.delivery import Delivery
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import Header, StreamRef, metered_size
-from penstock_codecs.operations import Append, CheckTail, CreateStream, FromSeqNum
+from penstock.model.failures import FailureCode
+from penstock.model.operations import Append, CheckTail, CreateStream, FromSeqNum
+from penstock.model.records import Header, StreamRef, metered_size
 from penstock_kafka.codec.batches import read_batches
 from penstock_kafka.codec.cluster_messages import MetadataRequest
 from penstock_kafka.codec.record_messages import (

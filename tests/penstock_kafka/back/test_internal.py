@@ -9,9 +9,9 @@ from support.s3p.front import BASIN
 from support.store import Fails, appending, bodies
 
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, DeleteStream, FromSeqNum, ListStreams
+from penstock.model.failures import FailureCode
+from penstock.model.operations import CreateStream, DeleteStream, FromSeqNum, ListStreams
+from penstock.model.records import StreamRef
 from penstock_kafka.names import KafkaNames
 
 NAMES = KafkaNames(BASIN, "state.internal.")

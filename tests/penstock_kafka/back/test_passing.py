@@ -12,9 +12,9 @@ from support.s3p.front import BASIN
 from support.store import records as stored_records
 from trio.testing import MockClock
 
-from penstock_codecs.model import StreamRef, event_time_of
-from penstock_codecs.operations import CreateStream, FromSeqNum
-from penstock_codecs.streams import StreamConfig, TimestampingMode
+from penstock.model.operations import CreateStream, FromSeqNum
+from penstock.model.records import StreamRef, event_time_of
+from penstock.model.streams import StreamConfig, TimestampingMode
 from penstock_kafka.codec.batches import BATCH_HEADER, KafkaBatch, encode_batch, header_of, read_batches
 from penstock_kafka.codec.compression import KafkaCompression
 from penstock_kafka.codec.record_messages import ProduceRequest

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock_codecs.model import RecordId
-from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Start
+from penstock.model.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Start
+from penstock.model.records import RecordId
 from penstock_kafka.back.positions import KafkaPositions, PartitionSpot
 from penstock_kafka.names import TopicPartition
 

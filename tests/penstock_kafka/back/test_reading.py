@@ -13,9 +13,8 @@ from trio.testing import MockClock
 
 from penstock.backends.sequence_numbering.creations import Creations
 from penstock.core.back import Following
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import RecordBatch, RecordId, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode
+from penstock.model.operations import (
     CheckTail,
     CreateStream,
     DeleteStream,
@@ -32,7 +31,8 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
-from penstock_codecs.streams import Retention, StreamConfig, TimestampingMode
+from penstock.model.records import RecordBatch, RecordId, StreamRef
+from penstock.model.streams import Retention, StreamConfig, TimestampingMode
 from penstock_kafka.codec.batches import KafkaBatch, encode_batch
 from penstock_kafka.codec.cluster_messages import MetadataBroker, MetadataRequest, MetadataResponse, MetadataTopic
 from penstock_kafka.codec.compression import KafkaCompression

@@ -12,7 +12,7 @@ from support.store import Fails
 from trio.testing import MockClock
 
 from penstock.backends.logged_tables import LogLost, TableChange, TableState
-from penstock_codecs.failures import FailureCode, fail
+from penstock.model.failures import FailureCode, fail
 from penstock_kafka.back import KafkaBackSettings
 from penstock_kafka.back.brokers import Brokers
 from penstock_kafka.back.positions import KafkaPositions

@@ -5,11 +5,11 @@ from __future__ import annotations
 from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
 from support.kafka.front import BY_NAME
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue import APPENDED, DELIVERED
-from penstock_analysis.plugin import Likeness
-from penstock_codecs.codec import Role
-from penstock_codecs.model import Header
+from penstock.capture.dialogue import APPENDED, DELIVERED
+from penstock.capture.pcapng import Sender
+from penstock.capture.plugin import Likeness
+from penstock.model.records import Header
+from penstock.wire.codec import Role
 from penstock_kafka.capture.conversation import KafkaDialogue
 from penstock_kafka.capture.plugin import PLUGIN
 from penstock_kafka.codec import APIS, KafkaMessage, KafkaRequest

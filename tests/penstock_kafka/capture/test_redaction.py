@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 from support.captures.redaction import CLIENT, SERVER, Tape, at_every_cut, leaks
 
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Opened
-from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.choosing import dialogue_for
-from penstock_analysis.redaction.redactor import Redactor
-from penstock_analysis.redaction.rules import RedactionRules
-from penstock_codecs.codec import Role
+from penstock.capture.dialogue import Message, Problem
+from penstock.capture.dialogue.choosing import dialogue_for
+from penstock.capture.pcapng import CaptureEvent, Chunk, Closed, Opened
+from penstock.capture.redaction.redactor import Redactor
+from penstock.capture.redaction.rules import RedactionRules
+from penstock.wire.codec import Role
 from penstock_kafka.codec import APIS, PLUGIN, KafkaMessage, KafkaRequest
 from penstock_kafka.codec.batches import KafkaBatch, encode_batch, read_batch, whole_batches
 from penstock_kafka.codec.cluster_messages import SaslAuthenticateRequest, SaslHandshakeRequest

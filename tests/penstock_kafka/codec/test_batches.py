@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from penstock_codecs.compression import DecompressionError
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import KIB, MIB
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import KIB, MIB
+from penstock.wire.compression import DecompressionError
 from penstock_kafka.codec.batches import BATCH_HEADER, KafkaBatch, encode_batch, read_batches
 from penstock_kafka.codec.compression import KafkaCompression, compress, decompress
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.kafka.own_headers import OWN_HEADERS
 
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import EVENT_TIME, Columns, Header, Headers, RecordBatch
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import EVENT_TIME, Columns, Header, Headers, RecordBatch
 from penstock_kafka.codec.batches import KafkaBatch, KafkaHeaders, read_batches
 from penstock_kafka.codec.carrying import KEY, NULL, encoded_records, parts_of
 

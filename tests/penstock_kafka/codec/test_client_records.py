@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.kafka.own_headers import OWN_HEADERS
 
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import Header, Headers, WireBytes
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import MIB
+from penstock.model.records import Header, Headers, WireBytes
 from penstock_kafka.codec.batches import BATCH_HEADER, KafkaBatch, encode_batch, header_of
 from penstock_kafka.codec.carrying import KEY, NULL
 from penstock_kafka.codec.client_errors import broker_failure

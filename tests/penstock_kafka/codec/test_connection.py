@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.kafka.messages import messages
 
-from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock.model.failures import FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock.wire.codec import NEED_DATA, PAUSED
 from penstock_kafka.codec import APIS, KafkaClient, KafkaRequest, KafkaResponse, KafkaServer
 from penstock_kafka.codec.cluster_messages import (
     ApiVersionsRequest,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from penstock_codecs.codec import installed_encoding
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import EVENT_TIME, Header, RecordBatch, WireBytes
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import EVENT_TIME, Header, RecordBatch, WireBytes
+from penstock.wire.codec import installed_encoding
 from penstock_kafka.codec import PLUGIN
 from penstock_kafka.codec.batches import BATCH_HEADER, KafkaBatch, encode_batch, header_of, read_batches, resealed
 from penstock_kafka.codec.carrying import parts_of

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_kafka.codec.sasl import PlainCredentials, ScramClient, ScramServer, plain_credentials, plain_message
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")

@@ -20,10 +20,10 @@ from penstock.app.config import RouteTable
 from penstock.core.back import Back
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT, Client
+from penstock.model.access_tokens import AccessTokenInfo, ResourceSet, Scope
 from penstock.routing.access.guard import GuardedBack
 from penstock.routing.access.revocation import RevocationMonitor
 from penstock.tables.struct_table import StructTable
-from penstock_codecs.access_tokens import AccessTokenInfo, ResourceSet, Scope
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.batches import encode_batch
 from penstock_kafka.codec.consumer_group_messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest

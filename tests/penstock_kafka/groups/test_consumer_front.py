@@ -14,8 +14,8 @@ from trio.testing import MockClock
 
 from penstock.core.back import Back
 from penstock.core.permissions import Permission
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
+from penstock.model.failures import FailureCode, fail
+from penstock.model.records import StreamRef
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.consumer_group_messages import (
     ConsumerGroupDescribeRequest,

@@ -13,8 +13,8 @@ from support.store import BASIN, Wall
 from trio.testing import MockClock
 
 from penstock.core.back import BackWrapper
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.table_operations import UpdateTable
+from penstock.model.failures import FailureCode, fail
+from penstock.model.table_operations import UpdateTable
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.cluster_messages import MetadataRequest, MetadataRequestTopic
 from penstock_kafka.codec.group_messages import (

@@ -15,9 +15,9 @@ from support.store.shared_log import SharedLog, SharedLogEnd
 from penstock.backends.logged_tables import open_logged_tables
 from penstock.backends.logged_tables.byte_log import ByteLog
 from penstock.backends.logged_tables.state import sizes_of
+from penstock.model.failures import FailureCode
+from penstock.model.limits import KIB, MAX_TABLE_KEY_BYTES, MAX_TABLE_VALUE_BYTES, MIB
 from penstock.tables.struct_table import MOST_BYTES, Key, Prefix, StructTable
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.limits import KIB, MAX_TABLE_KEY_BYTES, MAX_TABLE_VALUE_BYTES, MIB
 from penstock_kafka.back.state_topic import MAX_STATE_BATCH_BYTES
 from penstock_kafka.groups.journal import GroupJournal
 from penstock_kafka.transactions.pending import TransactionBatches

@@ -14,10 +14,10 @@ from trio.testing import MockClock
 
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT, Client
+from penstock.model.access_tokens import AccessTokenInfo, ResourceSet
 from penstock.routing.access.guard import GuardedBack
 from penstock.routing.access.revocation import RevocationMonitor
 from penstock.tables.struct_table import StructTable
-from penstock_codecs.access_tokens import AccessTokenInfo, ResourceSet
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.cluster_messages import MetadataRequest, MetadataRequestTopic
 from penstock_kafka.codec.consumer_group_messages import (

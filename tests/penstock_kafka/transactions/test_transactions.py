@@ -18,10 +18,10 @@ from trio.testing import MockClock
 
 from penstock.core.back import Back
 from penstock.core.permissions import APPEND, Permission
-from penstock_codecs.byte_operations import AppendAs, Seal
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, DeleteStream, Operation
+from penstock.model.byte_operations import AppendAs, Seal
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import Capability, DeleteStream, Operation
+from penstock.model.records import StreamRef
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.codec.batches import KafkaBatch, encode_batch
 from penstock_kafka.codec.consumer_group_messages import ConsumerGroupHeartbeatRequest

@@ -10,9 +10,9 @@ import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
 from support.captures.redaction import CLIENT, SERVER, Said, at_every_cut, leaks, redacted
 
-from penstock_analysis.redaction.protobuf import has_tokens
-from penstock_analysis.redaction.rules import RedactionRules
-from penstock_codecs.http import PREFACE
+from penstock.capture.redaction.protobuf import has_tokens
+from penstock.capture.redaction.rules import RedactionRules
+from penstock.wire.http import PREFACE
 from penstock_pravega.capture.controller.redaction import ControllerBodies
 from penstock_proto import pravega_controller_pb2 as controller
 

@@ -28,7 +28,7 @@ from support.segment.dialogue import (
 from support.segment.front import SEGMENT, Client, bytes_of
 from support.segment.messages import WRITER
 
-from penstock_analysis.dialogue import APPENDED, DELIVERED
+from penstock.capture.dialogue import APPENDED, DELIVERED
 from penstock_pravega.capture.conversation import SegmentDialogue
 from penstock_pravega.capture.delivering import Deliveries
 from penstock_pravega.codec import Dialect, TableEntry, TableKey, append_messages, join_events, released

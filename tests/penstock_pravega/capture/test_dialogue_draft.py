@@ -25,7 +25,7 @@ from support.s3p.front import store_with_basin
 from support.segment.front import SEGMENT, Client, bytes_of
 from support.segment.messages import WRITER
 
-from penstock_analysis.dialogue import APPENDED, DELIVERED, Message
+from penstock.capture.dialogue import APPENDED, DELIVERED, Message
 from penstock_pravega.capture.conversation import SegmentDialogue
 from penstock_pravega.codec import Dialect, draft, join_events, released
 from penstock_pravega.codec.layout import SegmentMessage as Wire

@@ -25,9 +25,9 @@ from support.segment.dialogue import (
 from support.segment.front import SEGMENT, bytes_of
 from support.segment.messages import WRITER
 
-from penstock_analysis.capture import Chunk, Closed, Lost, Opened
-from penstock_analysis.dialogue import APPENDED
-from penstock_analysis.dialogue.waiting import PendingBatches
+from penstock.capture.dialogue import APPENDED
+from penstock.capture.dialogue.waiting import PendingBatches
+from penstock.capture.pcapng import Chunk, Closed, Lost, Opened
 from penstock_pravega.capture.conversation import SegmentDialogue
 from penstock_pravega.codec import append_messages, join_events, released
 from penstock_pravega.codec.layout import SegmentMessage as Wire

@@ -10,8 +10,8 @@ from support.segment.dialogue import GREETING, NEW, OTHER, SETUP, STORED, asks, 
 from support.segment.front import SEGMENT
 from support.segment.messages import WRITER
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue import APPENDED, DELIVERED, Problem
+from penstock.capture.dialogue import APPENDED, DELIVERED, Problem
+from penstock.capture.pcapng import Sender
 from penstock_pravega.capture.conversation import SegmentDialogue
 from penstock_pravega.capture.delivering import Deliveries
 from penstock_pravega.codec import append_messages, released

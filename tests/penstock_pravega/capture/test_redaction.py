@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 from support.captures.redaction import CLIENT, SERVER, at_every_cut, redacted
 
-from penstock_analysis.redaction.rules import RedactionRules
-from penstock_codecs.envelope import wrap
-from penstock_codecs.model import Header
+from penstock.capture.redaction.rules import RedactionRules
+from penstock.model.envelope import wrap
+from penstock.model.records import Header
 from penstock_pravega.codec import TableEntry, TableKey, append_messages, draft, encode, join_events, released
 from penstock_pravega.codec.layout import TYPE_TABLE, SegmentMessage, decode_body
 from penstock_pravega.codec.wire import encode_text

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.segment.draft_blocks import SHAPES, Event, begin, end
 from support.segment.messages import pull, ready_client
 
-from penstock_codecs import conformance
+from penstock.wire import conformance
 from penstock_pravega.codec import SegmentLimits, SegmentServer, draft, draft_order, join_events, split_events
 from penstock_pravega.codec.draft_order import TRANSITIONS, DraftKind, DraftState
 from penstock_pravega.codec.encoder import Fill

@@ -10,8 +10,8 @@ import pytest
 from support.segment.draft_blocks import HELLO, OTHER, READ, Begin, End, Event, KeepAlive, begin, data, end
 from support.segment.messages import WRITER, joined, pull, ready_client
 
-from penstock_codecs import conformance
-from penstock_codecs.failures import LocalProtocolError
+from penstock.model.failures import LocalProtocolError
+from penstock.wire import conformance
 from penstock_pravega.codec import Dialect, SegmentClient, SegmentLimits, SegmentServer, draft, released
 from penstock_pravega.codec.encoder import Fill
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.segment.messages import MESSAGES, WRITER, joined, message_of, pull, ready_client
 
-from penstock_codecs import conformance
-from penstock_codecs.codec import NEED_DATA, Role, installed_codecs
-from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.limits import MIB
+from penstock.model.failures import RemoteProtocolError
+from penstock.model.limits import MIB
+from penstock.wire import conformance
+from penstock.wire.codec import NEED_DATA, Role, installed_codecs
 from penstock_pravega.codec import (
     PLUGIN,
     BlockData,

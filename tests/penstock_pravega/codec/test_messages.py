@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.segment.messages import MESSAGES, WRITER, message_of
 
-from penstock_codecs.failures import LocalProtocolError
+from penstock.model.failures import LocalProtocolError
 from penstock_pravega.codec import Dialect, SegmentMessage, TableEntry, TableKey, draft, encode, released
 from penstock_pravega.codec.layout import HEADER, HEADER_BYTES, decode_body, fields_of, spans
 from penstock_pravega.codec.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME

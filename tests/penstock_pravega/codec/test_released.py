@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.segment.messages import MESSAGES, WRITER, joined, message_of, pull
 
-from penstock_codecs import conformance
-from penstock_codecs.failures import LocalProtocolError
+from penstock.model.failures import LocalProtocolError
+from penstock.wire import conformance
 from penstock_pravega.codec import (
     BlockAppended,
     Dialect,

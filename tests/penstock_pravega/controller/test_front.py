@@ -12,9 +12,9 @@ from support.controller.client import MISSING, ONE, SERVICE, STREAM, Client, End
 from support.http.client import serving
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.grpc import Code
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream
+from penstock.model.operations import CreateStream
+from penstock.model.records import StreamRef
+from penstock.wire.grpc import Code
 from penstock_pravega.controller.controller import Advertised, ControllerSettings, SegmentsMode
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.controller.front import ControllerFront

@@ -13,8 +13,8 @@ from support.controller.client import MISSING, ONE, STREAM, Client, Ends, config
 from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.grpc import Code
+from penstock.model.failures import FailureCode, fail
+from penstock.wire.grpc import Code
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.controller.front import ControllerFront
 from penstock_proto import pravega_controller_pb2 as pb

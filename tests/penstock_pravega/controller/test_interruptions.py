@@ -17,9 +17,9 @@ from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import ListStreams
-from penstock_codecs.table_operations import NOT_EXISTS, TableItem, UpdateTable
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import ListStreams
+from penstock.model.table_operations import NOT_EXISTS, TableItem, UpdateTable
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock_pravega.controller.controller.records import KeyValueTable, ReaderGroup, TransactionState

@@ -7,9 +7,9 @@ from support.controller import BASIN_SCOPE, SCOPE, RefusedWith
 from support.controller.client import Client, Ends, ids
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.grpc import Code
-from penstock_codecs.table_operations import CreateTable, GetTableInfo, ReadTable, TableInfo, TableItem, UpdateTable
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.table_operations import CreateTable, GetTableInfo, ReadTable, TableInfo, TableItem, UpdateTable
+from penstock.wire.grpc import Code
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.controller.controller.key_value_tables import MAX_PARTITIONS
 from penstock_pravega.controller.controller.problems import ControllerProblem

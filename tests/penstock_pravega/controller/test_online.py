@@ -7,7 +7,7 @@ from struct import pack
 import pytest
 from support.controller import event
 
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_pravega.controller.controller.online import OnlineReaders
 
 NEW = bytes.fromhex("00000001 00000003 00 00000000")

@@ -14,7 +14,7 @@ from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back, SwappableBack
 from penstock.core.identity import CLIENT, Client
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.controller.controller.problems import ControllerProblem
 from penstock_pravega.controller.controller.records import ReaderGroup, TransactionState

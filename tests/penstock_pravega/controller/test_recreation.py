@@ -18,9 +18,9 @@ from support.store import Fails, Wall
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import BackWrapper
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream, DeleteBasin, DeleteStream, ListStreams, Operation
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import CreateBasin, CreateStream, DeleteBasin, DeleteStream, ListStreams, Operation
+from penstock.model.records import StreamRef
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.controller.controller.problems import ControllerProblem
 from penstock_pravega.controller.controller.records import Configuration, ReaderGroup, TransactionState

@@ -24,14 +24,14 @@ from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back, SwappableBack
 from penstock.core.identity import CLIENT, Client
+from penstock.model.operations import CreateStream
+from penstock.model.records import StreamRef
 from penstock.net.http.exchange import Exchange
 from penstock.net.limits.limiter import CONNECTION_QUOTA, ConnectionQuota, Limiter
 from penstock.net.limits.settings import Limits
 from penstock.routing.access.passwords import Passwords, hash_password
 from penstock.tables.struct_table import StructTable
-from penstock_codecs.grpc import frame
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream
+from penstock.wire.grpc import frame
 from penstock_pravega.controller.controller import ControllerSettings
 from penstock_pravega.controller.controller.catalog import streams_in
 from penstock_pravega.controller.controller.controller import Controller

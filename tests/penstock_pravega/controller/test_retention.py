@@ -13,10 +13,10 @@ from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import BackWrapper
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import DeleteStream, GetStreamConfig, Operation, ReconfigureStream
-from penstock_codecs.streams import Retention, StreamConfig
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import DeleteStream, GetStreamConfig, Operation, ReconfigureStream
+from penstock.model.records import StreamRef
+from penstock.model.streams import Retention, StreamConfig
 from penstock_pravega.controller.controller import retention
 from penstock_pravega.controller.controller.catalog import acknowledged_of, cuts_in
 from penstock_pravega.controller.controller.controller import Controller

@@ -17,9 +17,9 @@ from support.controller import (
 from support.store import Fails, Wall
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.byte_operations import Seal
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.operations import Operation
+from penstock.model.byte_operations import Seal
+from penstock.model.failures import FailureCode
+from penstock.model.operations import Operation
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.controller.controller.problems import ControllerProblem
 from penstock_pravega.controller.controller.topology import KeyRange, equal_ranges

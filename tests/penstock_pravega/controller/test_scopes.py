@@ -15,8 +15,7 @@ from support.controller import (
 from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.operations import (
     CreateBasin,
     CreateStream,
     DeleteStream,
@@ -24,7 +23,8 @@ from penstock_codecs.operations import (
     GetStreamConfig,
     ListBasins,
 )
-from penstock_codecs.streams import INFINITE
+from penstock.model.records import StreamRef
+from penstock.model.streams import INFINITE
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.controller.controller.problems import ControllerProblem
 from penstock_pravega.controller.controller.records import ReaderGroup

@@ -19,8 +19,8 @@ from penstock.backends.logged_tables import Lease, LoggedTables, open_logged_tab
 from penstock.backends.logged_tables.leases import PATIENCE
 from penstock.backends.store_at_server import StoreAtServer
 from penstock.backends.turns import StreamTurns
-from penstock_codecs.byte_operations import GetByteStreamInfo
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.byte_operations import GetByteStreamInfo
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_pravega.controller.controller.controller import SWEEP_SECONDS, TURNS, Controller
 from penstock_pravega.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock_pravega.controller.controller.records import KeyValueTable, ReaderGroup, TransactionState

@@ -21,11 +21,11 @@ from support.store import Fails, Wall
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import BackWrapper
-from penstock_codecs.byte_operations import Seal, Truncate
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, DeleteStream, GetStreamConfig, ListStreams, Operation
-from penstock_codecs.streams import Retention, StreamConfig
+from penstock.model.byte_operations import Seal, Truncate
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import CreateStream, DeleteStream, GetStreamConfig, ListStreams, Operation
+from penstock.model.records import StreamRef
+from penstock.model.streams import Retention, StreamConfig
 from penstock_pravega.controller.controller import SegmentsMode
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.controller.controller.problems import ControllerProblem

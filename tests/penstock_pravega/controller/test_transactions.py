@@ -12,11 +12,11 @@ from support.store import NOW, Wall
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back, BackWrapper
-from penstock_codecs.byte_operations import GetByteStreamInfo, Merge, Seal
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import DeleteStream, ListStreams, Operation
-from penstock_codecs.table_operations import UpdateTable
+from penstock.model.byte_operations import GetByteStreamInfo, Merge, Seal
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import DeleteStream, ListStreams, Operation
+from penstock.model.records import StreamRef
+from penstock.model.table_operations import UpdateTable
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.controller.controller.problems import ControllerProblem
 from penstock_pravega.controller.controller.records import TransactionState

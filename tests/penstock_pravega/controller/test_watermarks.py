@@ -9,7 +9,7 @@ from support.controller import SCOPE, RefusedWith, content, event, segments, wri
 from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock.model.failures import FailureCode, OperationFailed, fail
 from penstock_pravega.codec import split_events
 from penstock_pravega.controller.controller import watermarks as module
 from penstock_pravega.controller.controller.catalog import watermarks_in, writers_of

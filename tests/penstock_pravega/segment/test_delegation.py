@@ -15,8 +15,8 @@ import trio
 from msgspec.structs import replace
 
 from penstock.core.errors import CannotStart
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock.routing.access.passwords import MOST_WAITING, Passwords, basic_credentials, check_hash, hash_password
-from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_pravega.codec import SegmentMessage, released
 from penstock_pravega.segment.config import SegmentListener
 from penstock_pravega.segment.delegation import KEY_BYTES, READ, Delegation, TokenRejected, load_key

@@ -9,9 +9,9 @@ from support.markdown import tables_of
 from support.store import Fails
 
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.names import validate_basin_name, validate_stream_name
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.names import validate_basin_name, validate_stream_name
+from penstock.model.records import StreamRef
 from penstock_pravega.segment.names import SegmentName, SegmentNames
 
 NAMES = SegmentNames()

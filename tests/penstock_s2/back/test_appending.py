@@ -14,12 +14,12 @@ from support.s2.model import ModelServer, model_server
 from support.store import STREAM, appending
 
 from penstock.core.identity import CLIENT, Client
+from penstock.model.byte_operations import AppendBytes
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.operations import Appended
+from penstock.model.streams import StreamConfig
 from penstock.net.http.client import HttpVersion
 from penstock.net.upstream import Credentials, CredentialsMode
-from penstock_codecs.byte_operations import AppendBytes
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.operations import Appended
-from penstock_codecs.streams import StreamConfig
 
 Clock = trio.testing.MockClock
 

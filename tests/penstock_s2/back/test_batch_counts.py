@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.compression import Compression
-from penstock_codecs.model import StreamPosition
-from penstock_codecs.operations import Appended
+from penstock.model.operations import Appended
+from penstock.model.records import StreamPosition
+from penstock.wire.compression import Compression
 from penstock_proto import s2_pb2
 from penstock_s2.back.batch_counts import AckCounter, ReadBatchCounter
 from penstock_s2.codec.protobuf import encode_append_ack

@@ -9,11 +9,9 @@ from support.s2.model import model_server
 from support.store import BASIN, STREAM, appending
 from support.upstreams import by, far_server
 
-from penstock.net.http.exchange import Exchange
-from penstock.net.retries import retry_after
-from penstock_codecs.byte_operations import Seal
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import Seal
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     CheckTail,
     CreateStream,
     EnsureStream,
@@ -25,7 +23,9 @@ from penstock_codecs.operations import (
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.streams import StreamConfig, StreamConfigPatch
+from penstock.model.streams import StreamConfig, StreamConfigPatch
+from penstock.net.http.exchange import Exchange
+from penstock.net.retries import retry_after
 from penstock_s2.back.back import open_s2
 from penstock_s2.back.calls import failure_of
 from penstock_s2.back.settings import BasinStyle, S2BackSettings

@@ -13,11 +13,11 @@ from support.store import STREAM, appending
 from support.upstreams import by, far_server
 
 from penstock.core.delivery import Delivery
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.operations import Appended
+from penstock.model.records import StreamPosition
 from penstock.net.http.client import HttpVersion
 from penstock.net.http.exchange import Exchange
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import StreamPosition
-from penstock_codecs.operations import Appended
 from penstock_s2.back.back import open_s2
 from penstock_s2.back.settings import S2BackSettings
 from penstock_s2.codec.s2s.sessions import AppendServer

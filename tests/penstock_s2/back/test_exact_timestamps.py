@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from support.s2.model import ModelServer, model_server
 from support.store import NOW, STREAM, acknowledged, appending
 
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import RecordId, StreamPosition
-from penstock_codecs.operations import Appended, FromSeqNum, Trim
-from penstock_codecs.streams import StreamConfig, TimestampingMode
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.operations import Appended, FromSeqNum, Trim
+from penstock.model.records import RecordId, StreamPosition
+from penstock.model.streams import StreamConfig, TimestampingMode
 
 Clock = trio.testing.MockClock
 

@@ -14,9 +14,9 @@ from support.s2.model import Wire, model_server
 from support.store import STREAM, appending
 
 from penstock.core.back import AppendSession
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.operations import Append, Appended
 from penstock.net.http.client import HttpVersion
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.operations import Append, Appended
 from penstock_s2.back.back import S2Back
 
 FOREIGN = b"foreign"

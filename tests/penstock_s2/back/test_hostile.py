@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from support.store import STREAM, appending
 from support.upstreams import by, far_server
 
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.limits import MIB
+from penstock.model.operations import Append, Appended, FromSeqNum, Read
+from penstock.model.records import StreamPosition
 from penstock.net.http.exchange import Exchange
 from penstock.store.admission import ByteBudget
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamPosition
-from penstock_codecs.operations import Append, Appended, FromSeqNum, Read
 from penstock_s2.back.append_queue import AppendQueue
 from penstock_s2.back.back import open_s2
 from penstock_s2.back.pending import PendingAppend, S2AppendChain

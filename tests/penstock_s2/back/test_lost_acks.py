@@ -11,9 +11,9 @@ from support.s2.model import ModelServer, model_server
 from support.store import STREAM, appending
 
 from penstock.core.delivery import Delivery
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import Header
-from penstock_codecs.operations import Appended
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.operations import Appended
+from penstock.model.records import Header
 
 Clock = trio.testing.MockClock
 

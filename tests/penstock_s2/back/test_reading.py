@@ -16,13 +16,13 @@ from support.store import NOW, STREAM, appending, batches
 from support.upstreams import by, far_server
 
 from penstock.core.back import Back, Following, ReadSession
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import CheckTail, FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, Read
+from penstock.model.record_encoding import RECORDS
+from penstock.model.records import RecordBatch, RecordId, StreamPosition
+from penstock.model.streams import StreamConfig
 from penstock.net.http.client import HttpVersion
 from penstock.net.http.exchange import Exchange
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import RecordBatch, RecordId, StreamPosition
-from penstock_codecs.operations import CheckTail, FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, Read
-from penstock_codecs.record_encoding import RECORDS
-from penstock_codecs.streams import StreamConfig
 from penstock_s2.back.settings import S2BackSettings
 from penstock_s2.back.sse import open_s2_sse
 from penstock_s2.codec.protobuf import S2_READ_BATCH

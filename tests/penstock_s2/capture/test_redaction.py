@@ -15,9 +15,9 @@ import zstandard
 from hyperframe.frame import DataFrame, HeadersFrame, RstStreamFrame, SettingsFrame
 from support.captures.redaction import CLIENT, SERVER, Tape, at_every_cut, leaks, redacted
 
-from penstock_analysis.redaction.rules import RedactionRules
-from penstock_codecs.compression import Compression, compress
-from penstock_codecs.http import PREFACE
+from penstock.capture.redaction.rules import RedactionRules
+from penstock.wire.compression import Compression, compress
+from penstock.wire.http import PREFACE
 from penstock_proto import s2_pb2
 from penstock_s2.codec.s2s.frames import Frame, FrameReader, Terminal, encode_frame, encode_terminal
 

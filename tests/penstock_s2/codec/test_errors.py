@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.failures import Failure, FailureCode
-from penstock_codecs.http_failures import failure_to_body, failure_to_http
-from penstock_codecs.model import U64_MAX
+from penstock.model.failures import Failure, FailureCode
+from penstock.model.records import U64_MAX
+from penstock.wire.http_failures import failure_to_body, failure_to_http
 from penstock_s2.codec.errors import failure_from_body, failure_from_http
 
 C = FailureCode

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock_codecs.access_tokens import (
+from penstock.model.access_tokens import (
     AccessTokenInfo,
     Op,
     OpGroups,
@@ -17,7 +17,7 @@ from penstock_codecs.access_tokens import (
     decode_info,
     encode_info,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_s2.codec.json_access_tokens import decode_issue
 
 NULLS = dict.fromkeys(("basins", "streams", "access_tokens", "op_groups", "ops", "groups", "transactional_ids"))

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.model import U64_MAX, StreamRef
-from penstock_codecs.operations import Page
-from penstock_codecs.streams import (
+from penstock.model.failures import FailureCode, OperationFailed, RemoteProtocolError
+from penstock.model.operations import Page
+from penstock.model.records import U64_MAX, StreamRef
+from penstock.model.streams import (
     DEFAULT_STREAM_CONFIG,
     INFINITE,
     BasinConfig,

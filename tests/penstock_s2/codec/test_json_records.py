@@ -10,8 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.model import (
+from penstock.model.failures import FailureCode, OperationFailed, RemoteProtocolError
+from penstock.model.operations import Append, Appended
+from penstock.model.record_encoding import RECORDS, decode_records, encode_records
+from penstock.model.records import (
     U64_MAX,
     Columns,
     Header,
@@ -21,8 +23,6 @@ from penstock_codecs.model import (
     WireBytes,
     metered_size,
 )
-from penstock_codecs.operations import Append, Appended
-from penstock_codecs.record_encoding import RECORDS, decode_records, encode_records
 from penstock_s2.codec.formats import BytesFormat, spell_bytes
 from penstock_s2.codec.json_records import (
     decode_append_ack,

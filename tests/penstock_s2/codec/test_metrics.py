@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_s2.codec.metrics import (
     AccountMetricSet,
     BasinMetricSet,

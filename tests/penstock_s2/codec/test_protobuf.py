@@ -9,8 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Append, Appended
+from penstock.model.record_bytes import LengthCache, varint, varint_width
+from penstock.model.record_encoding import RECORDS, decode_records, encode_records
+from penstock.model.records import (
     U64_MAX,
     Columns,
     Header,
@@ -22,9 +25,6 @@ from penstock_codecs.model import (
     WireBytes,
     metered_size,
 )
-from penstock_codecs.operations import Append, Appended
-from penstock_codecs.record_bytes import LengthCache, varint, varint_width
-from penstock_codecs.record_encoding import RECORDS, decode_records, encode_records
 from penstock_proto import s2_pb2
 from penstock_s2.codec.protobuf import (
     S2_READ_BATCH,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import NO_HEADERS, Header, Headers, StreamRef, metered_size
-from penstock_codecs.operations import Append
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Append
+from penstock.model.records import NO_HEADERS, Header, Headers, StreamRef, metered_size
 from penstock_s2.codec.validation import validate_append
 
 MIB = 1_048_576

@@ -11,9 +11,9 @@ from support.store import Fails
 from trio.testing import MockClock
 
 from penstock.core.identity import CLIENT, Client
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import DeleteBasin, Operation
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import DeleteBasin, Operation
+from penstock.model.records import StreamRef
 from penstock_s2.front.control import ControlEndpoints
 
 

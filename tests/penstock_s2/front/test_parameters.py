@@ -2,10 +2,10 @@
 
 import pytest
 
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import FromSeqNum, FromTailOffset, FromTimestamp
+from penstock.model.records import StreamRef
 from penstock.net.http.exchange import Request
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp
 from penstock_s2.codec.media import Media
 from penstock_s2.front.control import listing
 from penstock_s2.front.parameters import accepted, basin_of, media_of, query_of, read_of

@@ -11,10 +11,10 @@ import pytest
 import trio
 
 from penstock.core.passthrough import HeaderList
+from penstock.model.failures import FailureCode, fail
 from penstock.net.draining import Draining
 from penstock.net.http.exchange import Request
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.http import Buffer, ResponseHead
+from penstock.wire.http import Buffer, ResponseHead
 from penstock_s2.codec.s2s.frames import encode_frame, encode_terminal
 from penstock_s2.front.call import S2Call
 from penstock_s2.front.passthrough import pass_append, pass_read

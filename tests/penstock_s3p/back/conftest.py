@@ -18,9 +18,9 @@ from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, open_indexed
+from penstock.model.operations import CreateStream
+from penstock.model.records import StreamRef
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream
 from penstock_s3p.back import S3PBackSettings, S3PNative, open_s3p
 from penstock_s3p.front import S3PFront, S3PSettings
 

@@ -6,9 +6,9 @@ import pytest
 import trio
 import trio.testing
 
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import MIB
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import MIB
 from penstock_s3p.back.connection import S3PConnection
 from penstock_s3p.codec import AppendRecords
 from penstock_s3p.codec.limits import S3PLimits

@@ -14,11 +14,11 @@ from trio.testing import MockClock
 
 from penstock.backends.sequence_numbering import open_indexed
 from penstock.core.marks import START, Mark
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import CheckTail, FromSeqNum
+from penstock.model.records import RecordId, StreamRef
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import RecordId, StreamRef
-from penstock_codecs.operations import CheckTail, FromSeqNum
+from penstock.wire.codec import NEED_DATA, PAUSED
 from penstock_s3p.back import open_s3p
 from penstock_s3p.codec import AppendedId, AppendRecords, Records, Reply, S3PServer
 

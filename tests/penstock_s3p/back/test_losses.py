@@ -12,9 +12,9 @@ from support.store import Fails, appending, bodies
 from trio.testing import MockClock
 
 from penstock.core.delivery import Delivery
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Appended, FromSeqNum
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Appended, FromSeqNum
+from penstock.model.records import StreamRef
 from penstock_s3p.front import S3PFront
 
 STREAM = StreamRef("penstock", "orders")

@@ -12,12 +12,10 @@ from trio.testing import MockClock
 
 from penstock.core.delivery import Delivery
 from penstock.core.marks import START
-from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.envelope import wrap
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.limits import KIB
-from penstock_codecs.model import Header, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.envelope import wrap
+from penstock.model.failures import FailureCode
+from penstock.model.limits import KIB
+from penstock.model.operations import (
     Append,
     Capability,
     CheckTail,
@@ -29,6 +27,8 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
+from penstock.model.records import Header, StreamRef
+from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_s3p.back import S3PBackSettings
 from penstock_s3p.codec.limits import S3PLimits
 

@@ -17,10 +17,10 @@ from support.captures.dialogues import CLIENT, SERVER, RecordedStream, Said, con
 from support.s3p.dialogue import MS, STORY, command, raw, reply, told
 from support.s3p.front import Client, store_with_basin
 
+from penstock.capture.dialogue import APPENDED, DELIVERED
+from penstock.capture.dialogue.waiting import PendingBatches
 from penstock.core.back import Back
-from penstock_analysis.dialogue import APPENDED, DELIVERED
-from penstock_analysis.dialogue.waiting import PendingBatches
-from penstock_codecs.model import RecordId
+from penstock.model.records import RecordId
 from penstock_s3p.capture.conversation import S3PDialogue
 from penstock_s3p.codec import AppendedId, AppendRecords, Create, Ok, ReadRecords, Records
 from penstock_s3p.codec.encoding import encode_command, encode_reply

@@ -6,9 +6,9 @@ import pytest
 from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
 from support.s3p.dialogue import STORY, command, raw, reply, told
 
-from penstock_analysis.capture import Chunk, Closed, Lost, Opened, Sender
-from penstock_analysis.dialogue import APPENDED, DELIVERED
-from penstock_codecs.model import RecordId
+from penstock.capture.dialogue import APPENDED, DELIVERED
+from penstock.capture.pcapng import Chunk, Closed, Lost, Opened, Sender
+from penstock.model.records import RecordId
 from penstock_s3p.capture.conversation import S3PDialogue
 from penstock_s3p.codec import AppendedId, AppendRecords, Create, Delete, ErrorReply, Ok, ReadRecords, Records
 from penstock_s3p.codec.encoding import encode_command, encode_reply

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from support.captures.redaction import CLIENT, SERVER, Tape, at_every_cut, leaks, redacted
 
-from penstock_analysis.capture import Chunk
-from penstock_analysis.redaction.rules import RedactionRules
-from penstock_codecs.codec import NEED_DATA
-from penstock_codecs.envelope import wrap
-from penstock_codecs.model import Header, RecordId
+from penstock.capture.pcapng import Chunk
+from penstock.capture.redaction.rules import RedactionRules
+from penstock.model.envelope import wrap
+from penstock.model.records import Header, RecordId
+from penstock.wire.codec import NEED_DATA
 from penstock_s3p.codec import AppendRecords, ErrorReply, Records, S3PServer
 from penstock_s3p.codec.encoding import encode_command, encode_reply
 

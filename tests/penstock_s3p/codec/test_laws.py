@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock_codecs import conformance
-from penstock_codecs.codec import NEED_DATA, Codec, Role, installed_codecs
-from penstock_codecs.model import RecordId
+from penstock.model.records import RecordId
+from penstock.wire import conformance
+from penstock.wire.codec import NEED_DATA, Codec, Role, installed_codecs
 from penstock_s3p.codec import (
     PLUGIN,
     AppendedId,

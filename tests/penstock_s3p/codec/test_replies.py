@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
-from penstock_codecs.model import RecordId
+from penstock.model.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock.model.records import RecordId
+from penstock.wire.codec import NEED_DATA, PAUSED
 from penstock_s3p.codec import (
     AppendedId,
     AppendRecords,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
-from penstock_codecs.model import RecordId
+from penstock.model.failures import FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock.model.records import RecordId
+from penstock.wire.codec import NEED_DATA, PAUSED
 from penstock_s3p.codec import AppendedId, Create, ErrorReply, Ok, Records, S3PServer, error_reply
 
 MAX = 2**64 - 1

@@ -11,9 +11,9 @@ from support.s3p.front import Client, Connect, WatchedBack, error_code, serving
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.codec import NEED_DATA
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import RecordId
+from penstock.model.failures import FailureCode, fail
+from penstock.model.records import RecordId
+from penstock.wire.codec import NEED_DATA
 from penstock_s3p.codec import AppendedId, AppendRecords, Create, Delete, ErrorReply, Ok, ReadRecords, Records
 from penstock_s3p.front import S3PFront, S3PSettings
 

@@ -9,9 +9,9 @@ from support.s3p.front import BASIN, Client, Connect, error_code, serving
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import RecordId, StreamRef
-from penstock_codecs.operations import CheckTail
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import CheckTail
+from penstock.model.records import RecordId, StreamRef
 from penstock_s3p.codec import AppendedId, AppendRecords, Create, Delete, Ok, ReadRecords, Records, TrimRecords
 from penstock_s3p.front import S3PFront, S3PSettings
 from penstock_s3p.names import BasinInName

@@ -9,7 +9,7 @@ from support.s3p.front import Connect, WatchedBack, error_code, serving
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.model import RecordId
+from penstock.model.records import RecordId
 from penstock_s3p.codec import AppendedId, AppendRecords, Create, Delete, Ok, ReadRecords, Records
 from penstock_s3p.codec.limits import S3PLimits
 from penstock_s3p.front import S3PFront

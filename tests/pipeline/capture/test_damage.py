@@ -15,7 +15,7 @@ from support.captures.commands import run
 from support.captures.tables import bag, part_of, read, rows
 from support.examples import examples
 
-from penstock_analysis.capture import CaptureWriter
+from penstock.capture.pcapng import CaptureWriter
 from penstock_spark.capture.files import Unreadable
 from penstock_spark.schemas import CAPTURE_TABLES
 

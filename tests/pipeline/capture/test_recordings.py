@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from support.captures import s3p_talk, written
 from support.captures.tables import bag, read
 
-from penstock_analysis.capture import CaptureEvent, Conversation
+from penstock.capture.pcapng import CaptureEvent, Conversation
 from penstock_spark.capture.files import NothingThere, Unreadable, find_captures, opened_file
 from penstock_spark.capture.grouping import GROUP_BYTES, MOST, automatic, group_of
 from penstock_spark.capture.recordings import RecordingFiles, recordings_of

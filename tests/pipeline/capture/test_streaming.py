@@ -15,7 +15,7 @@ from support.captures import NOW_NS, s3p_talk, written
 from support.captures.small_recording import Clients, small_recording
 from support.captures.tables import Stream, bag, read
 
-from penstock_analysis.capture import CaptureEvent, CaptureWriter
+from penstock.capture.pcapng import CaptureEvent, CaptureWriter
 from penstock_spark.capture import decoding as remembered
 from penstock_spark.capture.decoding import Survey
 from penstock_spark.capture.files import FileInfo, Unreadable

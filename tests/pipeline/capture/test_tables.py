@@ -16,7 +16,7 @@ from support.captures import s3p_talk, written
 from support.captures.commands import lines
 from support.captures.tables import Stream, bag, part_of, read, rows, schema_of
 
-from penstock_codecs.envelope import wrap
+from penstock.model.envelope import wrap
 from penstock_spark.capture.decoding import decode_rows
 from penstock_spark.schemas import ALL_TABLES, CAPTURE_TABLES
 

@@ -72,7 +72,7 @@ def test_a_small_run_has_few_jobs_and_processes(tmp_path: Path) -> None:
 def test_decoders_are_imported_by_tasks_only() -> None:
     """Spark plans a query in two processes, each of which would pay for them."""
     planning = (
-        "import sys, penstock_spark.capture.streaming; print('penstock_analysis.dialogue.dialogues' in sys.modules)"
+        "import sys, penstock_spark.capture.streaming; print('penstock.capture.dialogue.dialogues' in sys.modules)"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", planning], env=environment, capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ import threading
 import pytest
 from support.spark.fake_streams import FakeServer
 
-from penstock_codecs.failures import OperationFailed
+from penstock.model.failures import OperationFailed
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.client_pool import ClientPool
 

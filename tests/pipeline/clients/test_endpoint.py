@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.spark.gateways import serve_command
 
-from penstock_codecs.compression import Compression
+from penstock.wire.compression import Compression
 from penstock_spark.clients.endpoint import Endpoint, EndpointError, is_server, parse_endpoint
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock.model.failures import FailureCode, OperationFailed, fail
 from penstock_spark.clients import patience as module
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.patience import Patience

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from support.process import BASIN, GatewayProcess
 
-from penstock_codecs.compression import Compression
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Header
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import Header
+from penstock.wire.compression import Compression
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 

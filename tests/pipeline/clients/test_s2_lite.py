@@ -10,9 +10,9 @@ import pytest
 from support.process import BASIN
 from support.real_backs import S2Lite
 
-from penstock_codecs.compression import Compression
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Header
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import Header
+from penstock.wire.compression import Compression
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 

@@ -15,9 +15,9 @@ import pytest
 from support.flaky import CuttingRelay, Scripted
 from support.process import BASIN, GatewayProcess
 
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import Columns, RecordBatch, StreamPosition
-from penstock_codecs.operations import Appended
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.operations import Appended
+from penstock.model.records import Columns, RecordBatch, StreamPosition
 from penstock_s2.codec.protobuf import encode_append_ack
 from penstock_s2.codec.s2s import ReadServer
 from penstock_s2.codec.s2s.frames import encode_frame

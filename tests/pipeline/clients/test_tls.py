@@ -14,7 +14,7 @@ import pytest
 from support.process import BASIN, CONFIG, running_gateway
 from support.tls.certificates import needs_openssl, self_signed
 
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.http import HttpConnection

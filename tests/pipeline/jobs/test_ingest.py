@@ -12,7 +12,7 @@ from support.captures.small_recording import small_recording
 from support.captures.tables import read
 from support.process import BASIN, GatewayProcess
 
-from penstock_codecs.model import Header
+from penstock.model.records import Header
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.endpoint import parse_endpoint
 from penstock_spark.jobs.ingest import capture_tables, ingest, live_streams, source_options

@@ -129,7 +129,7 @@ def archive(path: Path) -> None:
 def test_packages_travel_with_the_job(gateway: GatewayProcess, tmp_path: Path) -> None:
     """To machines that have Spark and Python, and nothing of ours."""
     bare = str(Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}")
-    lacking = subprocess.run([bare, "-c", "import penstock_codecs"], capture_output=True, check=False)
+    lacking = subprocess.run([bare, "-c", "import penstock"], capture_output=True, check=False)
     assert lacking.returncode, "this interpreter is to have nothing of ours"
     client = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
     client.append_json("travelled", {"records": [{"body": f"row {at}"} for at in range(500)]}).json()

@@ -61,7 +61,7 @@ The above exception was the direct cause of the following exception:
 
 Traceback (most recent call last):
   File "b.py", line 1, in read
-penstock_codecs.failures.OperationFailed: unavailable: 127.0.0.1:1: connection refused
+penstock.model.failures.OperationFailed: unavailable: 127.0.0.1:1: connection refused
 
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
 Driver stacktrace:"""
@@ -70,7 +70,7 @@ STREAMING = """\
 Traceback (most recent call last):
   File "/lib/pyspark/sql/streaming/worker.py", line 13, in latest_offset_func
     offset = reader.latestOffset(start, limit)
-penstock_codecs.failures.OperationFailed: unavailable: http://127.0.0.1:1: cannot connect: connection refused
+penstock.model.failures.OperationFailed: unavailable: http://127.0.0.1:1: cannot connect: connection refused
  SQLSTATE: 38000 SQLSTATE: XXKST
 === Streaming Query ===
 Identifier: streams [id = 70e4, runId = 1ab2]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types
 
-from penstock_codecs.model import Header
+from penstock.model.records import Header
 from penstock_spark.schemas import RECORDS, spark_schema
 from penstock_spark.sink.columns import ColumnLayout, column_layout_of, pieces
 from penstock_spark.sink.failures import SinkFailed

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.limits import MAX_BATCH_BYTES
-from penstock_codecs.model import Header, metered_size
+from penstock.model.limits import MAX_BATCH_BYTES
+from penstock.model.records import Header, metered_size
 from penstock_spark.sink.cutting import AppendLimits, AppendRows, Cutter
 from penstock_spark.sink.digest import RowDigest, RowPiece
 from penstock_spark.sink.failures import SinkFailed

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.spark.sink_server import FakeClient, Killed, NoPauses, Runner, World
 
-from penstock_codecs.failures import OperationFailed
+from penstock.model.failures import OperationFailed
 from penstock_spark.sink.columns import ColumnLayout
 from penstock_spark.sink.cutting import AppendLimits
 from penstock_spark.sink.entries import RowTally

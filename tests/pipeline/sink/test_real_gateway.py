@@ -12,7 +12,7 @@ from support.process import BASIN, GatewayProcess
 from support.real_backs import SecondPenstock
 from support.spark.gateways import gateway_before
 
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.patience import Patience

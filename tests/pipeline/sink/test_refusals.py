@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from support.spark.sink_server import FakeClient, NoPauses, World
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock.model.failures import FailureCode, OperationFailed, fail
 from penstock_spark.clients.appending import Appender
 from penstock_spark.sink.appending import StreamWriter
 from penstock_spark.sink.columns import ColumnLayout

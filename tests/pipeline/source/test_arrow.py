@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, StructType
 
-from penstock_codecs.model import EVENT_TIME, Columns, Header
+from penstock.model.records import EVENT_TIME, Columns, Header
 from penstock_spark.schemas import RECORDS, SOURCE_RECORDS, arrow_schema, spark_schema
 from penstock_spark.source import arrow
 from penstock_spark.source.arrow import NotRepresentable, to_batches

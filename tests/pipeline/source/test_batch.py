@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.spark.fake_streams import FakeServer
 
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import Header
+from penstock.model.failures import OperationFailed
+from penstock.model.records import Header
 from penstock_spark.schemas import RECORDS, spark_schema
 from penstock_spark.source.batch import BatchReader
 from penstock_spark.source.loss import DataLost

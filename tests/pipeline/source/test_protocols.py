@@ -14,9 +14,9 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from support.process import BASIN, GatewayProcess
 
-from penstock_codecs.envelope import wrap
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import Header
+from penstock.model.envelope import wrap
+from penstock.model.failures import OperationFailed
+from penstock.model.records import Header
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.endpoint import parse_endpoint
 from penstock_spark.schemas import RECORDS, spark_schema

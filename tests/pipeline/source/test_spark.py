@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.process import GatewayProcess
 
-from penstock_codecs.model import EVENT_TIME, Header
+from penstock.model.records import EVENT_TIME, Header
 from penstock_spark.clients.client import StreamClient
 from penstock_spark.clients.endpoint import parse_endpoint
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from support.spark.fake_streams import FakeClient, FakeServer
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock.model.failures import FailureCode, OperationFailed, fail
 from penstock_spark.schemas import RECORDS, spark_schema
 from penstock_spark.source.loss import DataLost
 from penstock_spark.source.options import source_options

@@ -11,7 +11,7 @@ from support.process import BASIN, GatewayProcess
 from support.real_backs import BackServer
 from support.segment.client import ReleasedSocket
 
-from penstock_codecs.byte_events import split_events
+from penstock.model.byte_events import split_events
 from penstock_proto import s2_pb2
 
 __all__ = ["bodies_at_server", "mirror_of", "until_compared"]

@@ -16,17 +16,9 @@ from support.store import BASIN, STREAM, Wall, appending, records
 from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back
-from penstock.routing.mirror.mirror import Mirror
-from penstock.routing.mirror.route import MirroredRoute
-from penstock.routing.mirror.settings import MirrorSettings
-from penstock.routing.mirror.state import MirroredStream, StateTable
-from penstock.routing.route import Route
-from penstock.routing.router import Router
-from penstock.routing.target import Target, TargetHolder
-from penstock_codecs.byte_operations import GetAttribute
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import NO_HEADERS, Record, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import GetAttribute
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import (
     Append,
     Capability,
     CreateBasin,
@@ -35,7 +27,15 @@ from penstock_codecs.operations import (
     Operation,
     ReconfigureStream,
 )
-from penstock_codecs.streams import BasinConfig
+from penstock.model.records import NO_HEADERS, Record, StreamRef
+from penstock.model.streams import BasinConfig
+from penstock.routing.mirror.mirror import Mirror
+from penstock.routing.mirror.route import MirroredRoute
+from penstock.routing.mirror.settings import MirrorSettings
+from penstock.routing.mirror.state import MirroredStream, StateTable
+from penstock.routing.route import Route
+from penstock.routing.router import Router
+from penstock.routing.target import Target, TargetHolder
 
 ROUTE = "orders"
 PRIMARY, SECONDARY = "here", "there"

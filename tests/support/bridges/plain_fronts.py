@@ -23,8 +23,8 @@ from support.process import BASIN, GatewayProcess
 from support.s3p.client import S3PClient, S3PError, following, parse_id
 from support.segment.client import UNKNOWN_WRITER, DraftSocket, ReleasedSocket, SegmentSocket
 
-from penstock_codecs.byte_events import EVENT_HEADER_BYTES
-from penstock_codecs.envelope import unwrap
+from penstock.model.byte_events import EVENT_HEADER_BYTES
+from penstock.model.envelope import unwrap
 from penstock_pravega.codec import append_messages, draft, join_events, released
 
 __all__ = ["FRONTS", "DraftFront", "ReleasedFront", "S3PFront", "SegmentFront"]

@@ -26,8 +26,8 @@ from support.bridges.plain_fronts import DraftFront, ReleasedFront, S3PFront
 from support.process import GatewayProcess
 from support.s2.client import eventually
 
-from penstock_codecs.envelope import is_marked
-from penstock_codecs.model import EVENT_TIME
+from penstock.model.envelope import is_marked
+from penstock.model.records import EVENT_TIME
 from penstock_kafka.codec.carrying import KEY, NULL
 
 __all__ = ["ASPECTS", "CARRIED", "Plan", "Shape", "Workload", "plans"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from penstock_analysis.capture import (
+from penstock.capture.pcapng import (
     CaptureEvent,
     CaptureReader,
     CaptureWriter,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from support.captures import read, story
 
-from penstock_analysis.capture import Sender
+from penstock.capture.pcapng import Sender
 
 __all__ = [
     "ACK",

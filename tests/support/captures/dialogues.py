@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import trio
 
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Opened, Sender, Side, SocketAddress
-from penstock_analysis.dialogue import Dialogue, Message, Problem, SeenRecord
+from penstock.capture.dialogue import Dialogue, Message, Problem, SeenRecord
+from penstock.capture.pcapng import CaptureEvent, Chunk, Closed, Conversation, Opened, Sender, Side, SocketAddress
 
 __all__ = [
     "CLIENT",

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from support.http.client import memory_pair
 from support.listening import Heard, tapped_front
 
+from penstock.model.records import StreamRef
 from penstock.net.upstream import UpstreamSettings
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import CONNECTION, Tap, note_use
 from penstock.recorder.pending import PendingConnections
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.selection import Selection
-from penstock_codecs.model import StreamRef
 
 __all__ = ["ORDERS", "Process", "use"]
 

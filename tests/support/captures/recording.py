@@ -13,8 +13,8 @@ from support.captures import conversation
 from support.captures import read as events_of
 from support.peers import need
 
+from penstock.capture.pcapng import CaptureEvent, CaptureReader, Chunk, Closed, Lost, Noted, Opened, Sender
 from penstock.observe.taps.sink import Sink
-from penstock_analysis.capture import CaptureEvent, CaptureReader, Chunk, Closed, Lost, Noted, Opened, Sender
 
 __all__ = [
     "Talk",

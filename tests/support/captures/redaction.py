@@ -12,9 +12,9 @@ import zstandard
 from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Opened, Sender, SocketAddress
-from penstock_analysis.redaction.redactor import Redactor
-from penstock_analysis.redaction.rules import RedactionRules
+from penstock.capture.pcapng import CaptureEvent, Chunk, Closed, Conversation, Opened, Sender, SocketAddress
+from penstock.capture.redaction.redactor import Redactor
+from penstock.capture.redaction.rules import RedactionRules
 
 CLIENT, SERVER = Sender.CLIENT, Sender.SERVER
 Said = Sequence[tuple[Sender, bytes]]

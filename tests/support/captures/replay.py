@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 import trio
 import trio.testing
 
+from penstock.capture.pcapng import CaptureEvent, Chunk, Closed, Conversation, Opened, Sender, Side, SocketAddress
+from penstock.model.failures import RemoteProtocolError
+from penstock.model.records import RecordId
 from penstock.net.upstream import Dial
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.replay.report import ReplaySummary
 from penstock.tools.target.url import parse_target
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Opened, Sender, Side, SocketAddress
-from penstock_codecs.codec import Pull
-from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.model import RecordId
+from penstock.wire.codec import Pull
 from penstock_s3p.codec import (
     AppendedId,
     AppendRecords,

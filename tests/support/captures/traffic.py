@@ -16,10 +16,10 @@ from support.real_backs import SecondPenstock
 from support.relay import Relay, recorded
 from support.s3p.client import S3PClient
 
+from penstock.capture.dialogue import Message, Problem
+from penstock.capture.dialogue.dialogues import Dialogues
+from penstock.capture.pcapng import CaptureEvent, Conversation, Sender, Side
 from penstock.recorder.captures.opening import CaptureEvents
-from penstock_analysis.capture import CaptureEvent, Conversation, Sender, Side
-from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.dialogues import Dialogues
 
 __all__ = [
     "MANAGEMENT",

@@ -17,8 +17,7 @@ from click.testing import CliRunner
 from support.captures import written
 from support.peers import need
 
-from penstock.cli import main
-from penstock_analysis.capture.events import (
+from penstock.capture.pcapng.events import (
     CaptureEvent,
     Chunk,
     Closed,
@@ -28,6 +27,7 @@ from penstock_analysis.capture.events import (
     Side,
     SocketAddress,
 )
+from penstock.cli import main
 
 __all__ = [
     "DISSECTOR",

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from support.captures.recording import Talk
 
+from penstock.capture.pcapng import Sender
 from penstock.recorder.files import FileRecording
 from penstock.recorder.settings import FileCompression, FileSettings, Priority
-from penstock_analysis.capture import Sender
 
 CONVERSATIONS = 5
 SIZES = (1, 30, 700, 5000, 70_000)

@@ -12,10 +12,10 @@ from support.store import Wall
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back, BackWrapper
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs.byte_operations import AppendBytes, ByteStreamInfo, GetByteStreamInfo, ReadBytes
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import CreateBasin, Operation
-from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
+from penstock.model.byte_operations import AppendBytes, ByteStreamInfo, GetByteStreamInfo, ReadBytes
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import CreateBasin, Operation
+from penstock.model.streams import BasinConfig, Retention, StreamConfig
 from penstock_pravega.controller.controller import Advertised, ControllerSettings, SegmentsMode
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.controller.controller.problems import ControllerProblem, ControllerRefusal

@@ -9,7 +9,7 @@ from google.protobuf.message_factory import GetMessageClass
 from support.controller import SCOPE
 from support.http.client import HttpClient
 
-from penstock_codecs.grpc import Code, GrpcError, MessageReader, frame
+from penstock.wire.grpc import Code, GrpcError, MessageReader, frame
 from penstock_proto import pravega_controller_pb2 as pb
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"]

@@ -13,9 +13,9 @@ from support.store import BASIN, Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateBasin
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import CreateBasin
+from penstock.model.records import StreamRef
 from penstock_durable.front import DurableFront, DurableSettings
 from penstock_durable.names import DurableNames
 

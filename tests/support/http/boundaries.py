@@ -6,7 +6,7 @@ import re
 
 from support.boundaries import MessageBoundaries
 
-from penstock_codecs.http import PREFACE
+from penstock.wire.http import PREFACE
 
 __all__ = ["Boundaries"]
 

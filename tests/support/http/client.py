@@ -14,8 +14,8 @@ import trio.testing
 from penstock.net.draining import Draining
 from penstock.net.http.exchange import Handler
 from penstock.net.http.serving import HttpSettings, serve_http
-from penstock_codecs.codec import Role
-from penstock_codecs.http import (
+from penstock.wire.codec import Role
+from penstock.wire.http import (
     Body,
     Credit,
     Data,

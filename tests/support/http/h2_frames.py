@@ -11,9 +11,9 @@ from hyperframe.frame import (
 )
 from support.http.story import pull, said
 
-from penstock_codecs.codec import Role
-from penstock_codecs.http import PREFACE, Body, HttpLimits, ResponseHead
-from penstock_codecs.http.h2 import Http2Connection
+from penstock.wire.codec import Role
+from penstock.wire.http import PREFACE, Body, HttpLimits, ResponseHead
+from penstock.wire.http.h2 import Http2Connection
 
 GET = [(":method", "GET"), (":scheme", "http"), (":authority", "b.localhost"), (":path", "/v1/a%2Fb?x=1"), ("k", "v")]
 POST = [(":method", "POST"), (":scheme", "http"), (":authority", "b.localhost"), (":path", "/up")]

@@ -7,9 +7,9 @@ from typing import Any
 
 from support.captures.dialogues import conversation, cut_up, events, hear, parts
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue import Message, Problem, SeenRecord
-from penstock_analysis.dialogue.http.dialogue import HttpDialogue
+from penstock.capture.dialogue import Message, Problem, SeenRecord
+from penstock.capture.dialogue.http.dialogue import HttpDialogue
+from penstock.capture.pcapng import Sender
 from penstock_proto import s2_pb2 as pb
 
 __all__ = [

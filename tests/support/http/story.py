@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
-from penstock_codecs.codec import Pull
-from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.http import Data, End, HttpCodec, Noise, Received, RequestHead, ResponseHead
+from penstock.model.failures import RemoteProtocolError
+from penstock.wire.codec import Pull
+from penstock.wire.http import Data, End, HttpCodec, Noise, Received, RequestHead, ResponseHead
 
 Answer = Callable[[HttpCodec, Received], None]
 

@@ -14,9 +14,9 @@ from support.kafka.plain import BY_NAME
 
 from penstock.backends.logged_tables import Lease
 from penstock.core.back import Back
-from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.operations import ListStreams, Operation
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import ListStreams, Operation
+from penstock.wire.codec import NEED_DATA, PAUSED
 from penstock_kafka.codec import API_OF, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
 from penstock_kafka.codec.batches import KafkaBatch, encode_batch, read_batches
 from penstock_kafka.codec.record_messages import (

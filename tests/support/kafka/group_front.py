@@ -13,10 +13,10 @@ from support.store import BASIN, Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back, BackWrapper
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import CheckTail, CreateBasin, CreateStream, DeleteStream, ListStreams, Page
+from penstock.model.records import StreamRef
 from penstock.tables.struct_table import StructTable
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CheckTail, CreateBasin, CreateStream, DeleteStream, ListStreams, Page
 from penstock_kafka.codec import KafkaMessage
 from penstock_kafka.codec.group_messages import (
     FetchedOffset,

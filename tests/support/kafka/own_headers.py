@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from penstock_codecs.model import Header
+from penstock.model.records import Header
 from penstock_kafka.codec.carrying import KEY, NULL
 
 __all__ = ["OWN_HEADERS"]

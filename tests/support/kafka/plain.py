@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from penstock_codecs.codec import NEED_DATA
+from penstock.wire.codec import NEED_DATA
 from penstock_kafka.codec import API_OF, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
 from penstock_kafka.codec.batches import KafkaBatch, encode_batch
 from penstock_kafka.codec.record_messages import (

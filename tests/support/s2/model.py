@@ -15,13 +15,8 @@ from support.store import Wall
 from support.upstreams import Far, far_server
 
 from penstock.core.back import AppendSession, Back, Following, ReadSession
-from penstock.net.http.exchange import Exchange, Request
-from penstock.net.http.serving import serve_http
-from penstock.store.heads import StreamHead
-from penstock.store.sequencer import sequence, validate
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import Columns, Record, RecordBatch, StreamPosition, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.operations import (
     Append,
     Appended,
     Capability,
@@ -33,7 +28,12 @@ from penstock_codecs.operations import (
     Operation,
     Read,
 )
-from penstock_codecs.streams import StreamConfig
+from penstock.model.records import Columns, Record, RecordBatch, StreamPosition, StreamRef
+from penstock.model.streams import StreamConfig
+from penstock.net.http.exchange import Exchange, Request
+from penstock.net.http.serving import serve_http
+from penstock.store.heads import StreamHead
+from penstock.store.sequencer import sequence, validate
 from penstock_s2.back.back import S2Back, open_s2
 from penstock_s2.back.settings import S2BackSettings
 from penstock_s2.front import S2Front, S2Settings

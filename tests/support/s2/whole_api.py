@@ -14,15 +14,15 @@ from support.captures.dialogues import RecordedStream, Said
 from support.http.client import HttpClient
 from support.s2.model import ModelBack
 
+from penstock.capture.pcapng import Sender
+from penstock.model.failures import Failure
+from penstock.model.operations import Append, Appended
+from penstock.model.records import Header, Headers, RecordBatch, StreamRef, metered_size
 from penstock.net.http.exchange import Exchange, Request
 from penstock.net.http.serving import serve_http
-from penstock_analysis.capture import Sender
-from penstock_codecs.codec import Pull
-from penstock_codecs.compression import Compression
-from penstock_codecs.failures import Failure
-from penstock_codecs.http import Body, Data, End, Reset
-from penstock_codecs.model import Header, Headers, RecordBatch, StreamRef, metered_size
-from penstock_codecs.operations import Append, Appended
+from penstock.wire.codec import Pull
+from penstock.wire.compression import Compression
+from penstock.wire.http import Body, Data, End, Reset
 from penstock_s2.codec import json_records, protobuf
 from penstock_s2.codec.formats import BytesFormat
 from penstock_s2.codec.s2s.sessions import AppendClient, ReadClient

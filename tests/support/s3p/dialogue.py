@@ -6,8 +6,8 @@ from typing import Any
 
 from support.captures.dialogues import CLIENT, SERVER, Said, conversation, messages
 
-from penstock_analysis.dialogue import Message
-from penstock_codecs.model import RecordId
+from penstock.capture.dialogue import Message
+from penstock.model.records import RecordId
 from penstock_s3p.capture.conversation import S3PDialogue
 from penstock_s3p.codec import (
     AppendedId,

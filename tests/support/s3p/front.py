@@ -15,9 +15,9 @@ from support.backs import DecodedBack
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back
-from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.operations import Appended, Capability, CreateBasin
-from penstock_codecs.streams import BasinConfig
+from penstock.model.operations import Appended, Capability, CreateBasin
+from penstock.model.streams import BasinConfig
+from penstock.wire.codec import NEED_DATA, PAUSED
 from penstock_s3p.codec import Command, ErrorReply, Reply, S3PClient
 from penstock_s3p.front import S3PFront, S3PSettings
 

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from support.backs import DecodedBack
 
 from penstock.core.back import Back
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Append
+from penstock.model.records import StreamRef
 from penstock.net.http.serving import serve_http
 from penstock.net.upstream import UpstreamSettings
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append
 from penstock_pravega.codec import join_events
 from penstock_pravega.controller.front import ControllerFront
 from penstock_pravega.segment.back import SegmentBack, SegmentBackSettings, open_segment

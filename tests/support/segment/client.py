@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 from uuid import UUID, uuid4
 
-from penstock_codecs.codec import NEED_DATA, PAUSED
+from penstock.wire.codec import NEED_DATA, PAUSED
 from penstock_pravega.codec import (
     Dialect,
     SegmentClient,

@@ -9,7 +9,7 @@ from support.captures.dialogues import CLIENT, SERVER, Said, conversation, messa
 from support.segment.front import SEGMENT, bytes_of
 from support.segment.messages import WRITER
 
-from penstock_analysis.dialogue import Message, SeenRecord
+from penstock.capture.dialogue import Message, SeenRecord
 from penstock_pravega.capture.conversation import SegmentDialogue
 from penstock_pravega.codec import append_messages, join_events, released
 from penstock_pravega.codec.layout import SegmentMessage as Wire

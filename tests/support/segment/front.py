@@ -14,8 +14,8 @@ from support.backs import DecodedBack
 from support.segment.client import bytes_of
 
 from penstock.core.back import AppendSessionWrapper, Back
-from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.operations import Capability
+from penstock.model.operations import Capability
+from penstock.wire.codec import NEED_DATA, PAUSED
 from penstock_pravega.codec import Dialect, SegmentClient, SegmentMessage, append_messages, draft, released
 from penstock_pravega.segment.front import SegmentFront
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from penstock_codecs.codec import Pull
+from penstock.wire.codec import Pull
 from penstock_pravega.codec import (
     TYPE_TABLE,
     ChunkInfo,

@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from penstock_codecs.codec import NEED_DATA, PAUSED
+from penstock.wire.codec import NEED_DATA, PAUSED
 from penstock_pravega.codec import SegmentMessage, SegmentServer, released
 
 __all__ = ["Answer", "scripted"]

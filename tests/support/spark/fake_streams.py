@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import Columns, Headers, RecordBatch
+from penstock.model.failures import FailureCode, fail
+from penstock.model.records import Columns, Headers, RecordBatch
 
 __all__ = ["FakeClient", "FakeServer"]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import Columns, Headers, RecordBatch, StreamPosition
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.records import Columns, Headers, RecordBatch, StreamPosition
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.patience import Patience
 

@@ -11,14 +11,14 @@ import trio
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import AppendSession, Back, Following
+from penstock.model.byte_events import join_events
+from penstock.model.byte_layout import Layout, bodies_of, to_bytes
+from penstock.model.byte_operations import AppendBytes, WriterPosition
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Append, Appended, Read, Start
+from penstock.model.record_encoding import decode_records
+from penstock.model.records import Header, Headers, Record, RecordBatch, StreamRef, metered_size
 from penstock.store.payload_files import Place
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_layout import Layout, bodies_of, to_bytes
-from penstock_codecs.byte_operations import AppendBytes, WriterPosition
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Header, Headers, Record, RecordBatch, StreamRef, metered_size
-from penstock_codecs.operations import Append, Appended, Read, Start
-from penstock_codecs.record_encoding import decode_records
 
 _ROWS = """
 SELECT first_seq, last_seq, first_offset, end_offset, layout, payload, file, file_offset, file_bytes, checksum

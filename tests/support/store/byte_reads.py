@@ -5,10 +5,10 @@ from __future__ import annotations
 from support.store import STREAM
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import AppendBytes, BytesRead, ReadBytes
+from penstock.model.limits import MIB
+from penstock.model.records import StreamRef
 
 
 def events(*bodies: bytes) -> AppendBytes:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.model import RecordBatch
+from penstock.model.records import RecordBatch
 
 
 class Hops:

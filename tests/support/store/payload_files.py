@@ -14,10 +14,10 @@ from support.store import STREAM, Wall, bodies
 from support.store.byte_reads import forget_recent
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.model.limits import MIB
+from penstock.model.operations import CheckTail, CreateBasin, CreateStream, FromSeqNum
+from penstock.model.records import StreamRef
 from penstock.store.payload_files import PayloadFiles, Place, path_of
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CheckTail, CreateBasin, CreateStream, FromSeqNum
 
 __all__ = [
     "LARGE",

@@ -8,7 +8,7 @@ import trio
 
 from penstock.backends.logged_tables import ChangeLog, LoggedBatch, LogNews, TableChange, TableState
 from penstock.backends.logged_tables.state import sizes_of
-from penstock_codecs.failures import FailureCode, fail
+from penstock.model.failures import FailureCode, fail
 
 __all__ = ["SharedLog", "SharedLogEnd"]
 

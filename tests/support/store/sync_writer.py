@@ -13,11 +13,11 @@ import trio
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.errors import CannotStart, StoreFailed
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Append, EnsureBasin, EnsureStream
+from penstock.model.records import StreamRef, metered_size
 from penstock.observe import configure_logging
 from penstock.store import payload_files
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef, metered_size
-from penstock_codecs.operations import Append, EnsureBasin, EnsureStream
 
 STREAM = StreamRef("sync-basin", "one")
 

@@ -8,8 +8,8 @@ from typing import Final
 from hypothesis import strategies as st
 
 from penstock.core.back import Back
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.table_operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.table_operations import (
     ANY_VERSION,
     NOT_EXISTS,
     CreateTable,

@@ -16,13 +16,13 @@ from pathlib import Path
 import trio
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import AppendBytes, GetAttribute, Merge, WriterPosition
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import MIB
+from penstock.model.operations import Append, CreateStream, EnsureBasin, EnsureStream
+from penstock.model.records import StreamRef, metered_size
 from penstock.store import payload_files
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, GetAttribute, Merge, WriterPosition
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef, metered_size
-from penstock_codecs.operations import Append, CreateStream, EnsureBasin, EnsureStream
 
 BASIN = "crash-basin"
 STREAMS = ("one", "two", "three")

@@ -9,14 +9,14 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.exchange import BodyReader, HttpProtocol, SeenExchange, header
-from penstock_analysis.dialogue.http.protobuf_faults import first_fault
-from penstock_codecs.grpc import GrpcError, MessageReader, accepts_content_type
-from penstock_codecs.http import RequestHead
-from penstock_codecs.http.observer.faults import HttpFault, TimedRange
-from penstock_codecs.model import StreamRef
+from penstock.capture.dialogue.http.collector import MessageCollector
+from penstock.capture.dialogue.http.exchange import BodyReader, HttpProtocol, SeenExchange, header
+from penstock.capture.dialogue.http.protobuf_faults import first_fault
+from penstock.capture.pcapng import Sender
+from penstock.model.records import StreamRef
+from penstock.wire.grpc import GrpcError, MessageReader, accepts_content_type
+from penstock.wire.http import RequestHead
+from penstock.wire.http.observer.faults import HttpFault, TimedRange
 from penstock_proto import pravega_controller_pb2 as pb
 
 __all__ = ["ControllerCalls"]

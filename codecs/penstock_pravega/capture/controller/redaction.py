@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.descriptor import Descriptor
 
-from penstock_analysis.redaction.requests import HttpBodies
+from penstock.capture.redaction.requests import HttpBodies
 from penstock_proto import pravega_controller_pb2
 
 __all__ = ["ControllerBodies"]

@@ -23,8 +23,8 @@ import msgspec
 import structlog
 import trio
 
+from penstock.model.failures import OperationFailed
 from penstock.tables.struct_table import Prefix
-from penstock_codecs.failures import OperationFailed
 from penstock_pravega.controller.controller.catalog import Catalog, CatalogStream
 from penstock_pravega.controller.controller.problems import ControllerRefusal
 from penstock_pravega.controller.controller.records import Configuration, ScaleType, StreamRecord

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from penstock.backends.turns import StreamTurns
 from penstock.core.clock import Clock
+from penstock.model.byte_operations import ByteStreamInfo
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.records import StreamRef
+from penstock.model.table_operations import NOT_EXISTS
 from penstock.tables.struct_table import Key, Prefix, StructTable
-from penstock_codecs.byte_operations import ByteStreamInfo
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.table_operations import NOT_EXISTS
 from penstock_pravega.controller.controller.names import READER_GROUP_PREFIX, is_internal, is_stream
 from penstock_pravega.controller.controller.numbers import FirstSegment, FirstSegments
 from penstock_pravega.controller.controller.problems import ControllerProblem, ControllerRefusal

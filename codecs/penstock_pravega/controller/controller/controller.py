@@ -15,9 +15,9 @@ from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.identity import CLIENT
 from penstock.core.pauses import sleep_unpaused
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import DeleteBasin
 from penstock.tables.struct_table import Prefix, StructTable
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.operations import DeleteBasin
 from penstock_pravega.controller.controller.autoscaling import AutomaticScaling
 from penstock_pravega.controller.controller.catalog import Catalog, CatalogStream, cuts_in, streams_in, watermarks_in
 from penstock_pravega.controller.controller.groups import Groups

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from penstock.core.permissions import ANY_PERMISSION, APPEND, MANAGE, Permission
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock.tables.struct_table import Prefix
-from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_pravega.controller.controller.catalog import Catalog, groups_in
 from penstock_pravega.controller.controller.names import READER_GROUP_PREFIX, is_stream
 from penstock_pravega.controller.controller.online import OnlineReaders

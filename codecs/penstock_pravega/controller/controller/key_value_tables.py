@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from penstock.core.permissions import ANY_PERMISSION, APPEND, MANAGE, Permission
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import MAX_TABLE_KEY_BYTES
 from penstock.tables.struct_table import Prefix, VersionedValue
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import MAX_TABLE_KEY_BYTES
 from penstock_pravega.controller.controller.catalog import Catalog
 from penstock_pravega.controller.controller.names import KEY_VALUE_TABLE_SUFFIX, is_stream
 from penstock_pravega.controller.controller.problems import ControllerProblem, ControllerRefusal

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.core.back import Back
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import ListStreams
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import ListStreams
 from penstock_pravega.controller.controller.catalog import Catalog, groups_in, streams_in
 from penstock_pravega.controller.controller.merging import MergedNames
 from penstock_pravega.controller.controller.names import READER_GROUP_PREFIX, is_stream

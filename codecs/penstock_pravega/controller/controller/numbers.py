@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from penstock.model.table_operations import NOT_EXISTS
 from penstock.tables.struct_table import Conflict, Key, Prefix, StructTable
-from penstock_codecs.table_operations import NOT_EXISTS
 from penstock_pravega.controller.controller.names import is_internal
 from penstock_pravega.controller.controller.records import StreamRecord
 from penstock_pravega.segment.names import SegmentName

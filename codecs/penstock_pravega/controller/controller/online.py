@@ -15,8 +15,8 @@ from __future__ import annotations
 from struct import Struct, error
 from typing import Final
 
-from penstock_codecs.byte_events import EVENT_HEADER_BYTES, split_events
-from penstock_codecs.failures import FailureCode, fail
+from penstock.model.byte_events import EVENT_HEADER_BYTES, split_events
+from penstock.model.failures import FailureCode, fail
 
 __all__ = ["OnlineReaders"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock.model.failures import Failure, FailureCode, OperationFailed
 
 __all__ = ["ControllerProblem", "ControllerRefusal"]
 

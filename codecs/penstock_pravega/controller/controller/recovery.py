@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import structlog
 
+from penstock.model.failures import OperationFailed
 from penstock.tables.struct_table import Prefix
-from penstock_codecs.failures import OperationFailed
 from penstock_pravega.controller.controller.catalog import Catalog, CatalogStream
 from penstock_pravega.controller.controller.records import StreamRecord, StreamStatus
 from penstock_pravega.controller.controller.scaling import Scaling

@@ -24,10 +24,10 @@ import structlog
 
 from penstock.core.clock import Clock
 from penstock.core.permissions import READ
+from penstock.model.byte_operations import ByteStreamInfo
+from penstock.model.failures import OperationFailed
+from penstock.model.table_operations import NOT_EXISTS
 from penstock.tables.struct_table import Conflict, Prefix
-from penstock_codecs.byte_operations import ByteStreamInfo
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.table_operations import NOT_EXISTS
 from penstock_pravega.controller.controller.catalog import Catalog, CatalogStream, acknowledged_of, cuts_in
 from penstock_pravega.controller.controller.groups import Groups
 from penstock_pravega.controller.controller.problems import ControllerProblem, ControllerRefusal

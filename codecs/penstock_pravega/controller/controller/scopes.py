@@ -9,9 +9,9 @@ from __future__ import annotations
 from penstock.core.back import Back
 from penstock.core.clock import Clock
 from penstock.core.permissions import ANY_PERMISSION, MANAGE
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import GetBasinConfig, ListBasins
 from penstock.tables.struct_table import Prefix, StructTable
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import GetBasinConfig, ListBasins
 from penstock_pravega.controller.controller.merging import MergedNames
 from penstock_pravega.controller.controller.names import is_scope
 from penstock_pravega.controller.controller.problems import ControllerProblem, ControllerRefusal

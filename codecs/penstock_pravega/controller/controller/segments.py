@@ -14,7 +14,7 @@ import trio
 from penstock.core.back import Back
 from penstock.core.internal_names import INTERNAL_BASIN
 from penstock.core.permissions import ANY_PERMISSION, Permission
-from penstock_codecs.byte_operations import (
+from penstock.model.byte_operations import (
     AppendBytes,
     ByteStreamInfo,
     GetByteStreamInfo,
@@ -23,9 +23,8 @@ from penstock_codecs.byte_operations import (
     Seal,
     Truncate,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     CheckTail,
     CreateBasin,
     CreateStream,
@@ -35,8 +34,9 @@ from penstock_codecs.operations import (
     Operation,
     ReconfigureStream,
 )
-from penstock_codecs.streams import INFINITE, BasinConfig, Retention, StreamConfig, StreamConfigPatch
-from penstock_codecs.table_operations import CreateTable, DeleteTable, GetTableInfo
+from penstock.model.records import StreamRef
+from penstock.model.streams import INFINITE, BasinConfig, Retention, StreamConfig, StreamConfigPatch
+from penstock.model.table_operations import CreateTable, DeleteTable, GetTableInfo
 from penstock_pravega.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock_pravega.segment.names import SegmentName, SegmentNames
 

@@ -13,8 +13,8 @@ from typing import Final
 import structlog
 
 from penstock.core.permissions import MANAGE
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.table_operations import NOT_EXISTS
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.table_operations import NOT_EXISTS
 from penstock_pravega.controller.controller.catalog import (
     Catalog,
     CatalogStream,

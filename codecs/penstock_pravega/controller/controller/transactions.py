@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from penstock.core.clock import Clock
 from penstock.core.permissions import ANY_PERMISSION, APPEND
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock.tables.struct_table import Conflict, Key, Prefix, VersionedValue
-from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_pravega.controller.controller.catalog import Catalog, CatalogStream
 from penstock_pravega.controller.controller.numbers import FirstSegment
 from penstock_pravega.controller.controller.problems import ControllerProblem, ControllerRefusal

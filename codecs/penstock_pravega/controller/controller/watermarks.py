@@ -21,9 +21,9 @@ import structlog
 
 from penstock.core.clock import Clock
 from penstock.core.permissions import APPEND
+from penstock.model.failures import OperationFailed
+from penstock.model.table_operations import NOT_EXISTS
 from penstock.tables.struct_table import Conflict, Prefix, VersionedValue
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.table_operations import NOT_EXISTS
 from penstock_pravega.codec import join_events
 from penstock_pravega.controller.controller.catalog import Catalog, CatalogStream, watermarks_in, writers_of
 from penstock_pravega.controller.controller.problems import ControllerProblem, ControllerRefusal

@@ -6,10 +6,10 @@ import structlog
 from msgspec.structs import replace
 
 from penstock.core.identity import CLIENT
+from penstock.model.failures import FailureCode, fail
 from penstock.net.http.exchange import Request
 from penstock.observe.taps.tap import note_identity
 from penstock.routing.access.passwords import basic_credentials
-from penstock_codecs.failures import FailureCode, fail
 from penstock_pravega.controller.controller.settings import ControllerSettings
 
 __all__ = ["authenticate"]

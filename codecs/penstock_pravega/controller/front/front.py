@@ -16,11 +16,11 @@ from typing import Any, Final
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from penstock.model.failures import OperationFailed
 from penstock.net.grpc import GrpcContext, GrpcService, Method
 from penstock.net.grpc.health import HealthService, is_health
 from penstock.net.http.exchange import Exchange, Request
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.grpc import error_of
+from penstock.wire.grpc import error_of
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.controller.front.admission import authenticate
 from penstock_pravega.controller.front.calls import CallContext, CallHandler, Calls

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 import trio
 
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
 from penstock.net.draining import SHUTTING_DOWN
 from penstock.net.http.browsers import foreign_host, foreign_page
 from penstock.net.http.exchange import Exchange, Request
@@ -22,8 +23,7 @@ from penstock.net.http.preconditions import check_preconditions
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import HeldBytes, too_many
 from penstock.observe.metrics.clients import count_error
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.http_failures import failure_to_http
+from penstock.wire.http_failures import failure_to_http
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.controller.controller.listing import PAGE
 from penstock_pravega.controller.controller.names import READER_GROUP_PREFIX, is_internal, is_stream

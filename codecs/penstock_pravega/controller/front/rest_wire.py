@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock_codecs.failures import FailureCode, fail, json_fault
+from penstock.model.failures import FailureCode, fail, json_fault
 from penstock_pravega.controller.controller.records import (
     NO_LIMIT,
     Configuration,

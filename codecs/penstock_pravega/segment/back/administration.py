@@ -7,11 +7,11 @@ from typing import Final
 
 import trio
 
-from penstock_codecs.byte_operations import ByteStreamInfo
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import ListBasins, ListStreams, Page
-from penstock_codecs.streams import BasinInfo, StreamInfo
+from penstock.model.byte_operations import ByteStreamInfo
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.operations import ListBasins, ListStreams, Page
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinInfo, StreamInfo
 from penstock_pravega.codec import Dialect, released
 from penstock_pravega.segment.back.controller import ControllerClient
 from penstock_pravega.segment.back.reader import StoreReader

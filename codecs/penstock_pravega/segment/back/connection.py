@@ -15,10 +15,7 @@ from uuid import UUID
 
 import trio
 
-from penstock.net.transport import TooSlow, Transport
-from penstock.net.upstream import Upstream, broke, lost, too_late, unreachable
-from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.failures import (
+from penstock.model.failures import (
     Failure,
     FailureCode,
     LocalProtocolError,
@@ -26,7 +23,10 @@ from penstock_codecs.failures import (
     RemoteProtocolError,
     fail,
 )
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
+from penstock.net.transport import TooSlow, Transport
+from penstock.net.upstream import Upstream, broke, lost, too_late, unreachable
+from penstock.wire.codec import NEED_DATA, PAUSED
 from penstock_pravega.codec import BlockData, Dialect, SegmentClient, SegmentMessage, draft, released
 from penstock_pravega.codec.limits import SEGMENT_VERSIONS
 from penstock_pravega.codec.refusals import REFUSALS

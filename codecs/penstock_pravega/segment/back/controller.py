@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
 
+from penstock.model.failures import FailureCode, OperationFailed, fail
 from penstock.net.grpc.unary import unary
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream, broke
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.grpc import basic
+from penstock.wire.grpc import basic
 from penstock_pravega.segment.back.settings import SegmentBackSettings
 from penstock_pravega.segment.names import SegmentName
 from penstock_proto import pravega_controller_pb2 as pb

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from penstock_codecs.byte_operations import NO_ATTRIBUTE
-from penstock_codecs.failures import FailureCode, fail
+from penstock.model.byte_operations import NO_ATTRIBUTE
+from penstock.model.failures import FailureCode, fail
 from penstock_pravega.codec import BlockData, Dialect, SegmentMessage, draft, released, split_events
 from penstock_pravega.codec.limits import SEGMENT_MAX_LENGTH
 from penstock_pravega.segment.back.in_flight import AppendInFlight

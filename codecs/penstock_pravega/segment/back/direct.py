@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from penstock.core.back import AppendSession
-from penstock_codecs.byte_operations import (
+from penstock.model.byte_operations import (
     AppendBytes,
     BytesRead,
     ByteStreamInfo,
@@ -22,9 +22,8 @@ from penstock_codecs.byte_operations import (
     Truncate,
     UpdateAttribute,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import (
     Appended,
     Capability,
     CreateBasin,
@@ -35,7 +34,8 @@ from penstock_codecs.operations import (
     Provisioned,
     ProvisionResult,
 )
-from penstock_codecs.streams import BasinInfo, StreamConfig, StreamInfo
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinInfo, StreamConfig, StreamInfo
 from penstock_pravega.codec import Dialect, MergeAttributeUpdate, released
 from penstock_pravega.segment.back.administration import SegmentAdministration
 from penstock_pravega.segment.back.dialects import APPEND_DIALECTS

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from penstock.core.internal_names import GATEWAY_TABLES
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
-from penstock_codecs.table_operations import (
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.limits import MIB
+from penstock.model.table_operations import (
     NOT_EXISTS,
     CreateTable,
     DeleteTable,

@@ -9,10 +9,10 @@ from typing import Final
 
 import trio
 
+from penstock.model.byte_operations import NO_ATTRIBUTE
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.limits import MIB
 from penstock.net.retries import worth_retrying
-from penstock_codecs.byte_operations import NO_ATTRIBUTE
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.limits import MIB
 
 __all__ = ["AppendInFlight", "UnsettledAppends", "ends_from", "in_order", "raise_or"]
 

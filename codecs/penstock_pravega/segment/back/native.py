@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
 from penstock.core.native import Bounds, Native, NativeAck, NativeAppendSession, Scanned
+from penstock.model.byte_layout import MAX_BODY
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import KIB
+from penstock.model.operations import Append, Capability, ListStreams, Page
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamInfo
 from penstock.routing.loss.bodies import to_records
 from penstock.routing.loss.loss import Loss
-from penstock_codecs.byte_layout import MAX_BODY
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import KIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Capability, ListStreams, Page
-from penstock_codecs.streams import StreamInfo
 from penstock_pravega.codec import Dialect, NoEvent, take_records
 from penstock_pravega.segment.back.administration import SegmentAdministration
 from penstock_pravega.segment.back.in_flight import raise_or

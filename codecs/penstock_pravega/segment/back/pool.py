@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import trio
 
+from penstock.model.failures import Failure, OperationFailed
 from penstock.net.upstream import Upstream, unreachable
-from penstock_codecs.failures import Failure, OperationFailed
 from penstock_pravega.codec import Dialect
 from penstock_pravega.segment.back.connection import StoreConnection, open_connection
 from penstock_pravega.segment.back.settings import SegmentBackSettings

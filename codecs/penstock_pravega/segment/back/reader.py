@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from penstock.model.byte_operations import ByteStreamInfo
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
 from penstock.net.retries import worth_retrying
-from penstock_codecs.byte_operations import ByteStreamInfo
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_pravega.codec import Dialect, SegmentMessage, draft, released
 from penstock_pravega.segment.back.pool import ConnectionUse
 from penstock_pravega.segment.back.stores import SegmentStores

@@ -10,12 +10,12 @@ import trio
 
 from penstock.core.back import AppendSession
 from penstock.core.native import NativeAck, NativeAppendSession
+from penstock.model.byte_layout import MAX_BODY
+from penstock.model.byte_operations import AppendBytes
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, Appended
+from penstock.model.records import StreamPosition, StreamRef
 from penstock.routing.loss.bodies import to_bodies
-from penstock_codecs.byte_layout import MAX_BODY
-from penstock_codecs.byte_operations import AppendBytes
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamPosition, StreamRef
-from penstock_codecs.operations import Append, Appended
 from penstock_pravega.codec import join_events
 from penstock_pravega.segment.back.administration import SegmentAdministration
 from penstock_pravega.segment.back.in_flight import AppendInFlight, in_order

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.delivery import Delivery
+from penstock.model.limits import MIB
 from penstock.net.upstream import UpstreamSettings
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.limits import MIB
 from penstock_pravega.codec import Dialect
 from penstock_pravega.codec.limits import SegmentLimits
 from penstock_pravega.segment.names import SegmentNames

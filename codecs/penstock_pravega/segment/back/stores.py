@@ -11,10 +11,10 @@ import trio
 from msgspec.structs import replace
 
 from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.records import StreamRef
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
 from penstock_pravega.codec import SegmentMessage, draft, released
 from penstock_pravega.codec.refusals import refusal
 from penstock_pravega.segment.back.controller import ControllerClient, StoreAddress

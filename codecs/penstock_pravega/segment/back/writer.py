@@ -14,10 +14,10 @@ import structlog
 import trio
 
 from penstock.core.delivery import Delivery
+from penstock.model.byte_operations import NO_ATTRIBUTE
+from penstock.model.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, fail
 from penstock.net.retries import RetryPolicy, retrying, tried_again, worth_retrying
 from penstock.net.upstream import too_late
-from penstock_codecs.byte_operations import NO_ATTRIBUTE
-from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, fail
 from penstock_pravega.codec import released
 from penstock_pravega.segment.back.connection import DRAFT_KEY, ReplyReceiver, StoreConnection
 from penstock_pravega.segment.back.dialects import APPEND_DIALECTS, AppendDialect

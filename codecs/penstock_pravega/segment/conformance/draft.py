@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final
 from uuid import UUID, uuid4
 
+from penstock.model.limits import MIB
 from penstock.protocols.conformance import Cases, Suite, require, require_equal
-from penstock_codecs.limits import MIB
 from penstock_pravega.codec import Dialect, SegmentMessage, join_events
 from penstock_pravega.codec.draft import (
     AppendSetup,

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+from penstock.model.limits import MIB
 from penstock.protocols.conformance import Cases, Suite, require, require_equal
-from penstock_codecs.limits import MIB
 from penstock_pravega.codec import (
     Dialect,
     MergedSegment,

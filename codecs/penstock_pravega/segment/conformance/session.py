@@ -14,6 +14,8 @@ from uuid import UUID, uuid4
 import trio
 
 from penstock.core.config_fields import DEFAULT_BASIN
+from penstock.model.failures import RemoteProtocolError
+from penstock.model.limits import MIB
 from penstock.protocols.conformance import (
     Deviation,
     NotApplicable,
@@ -22,9 +24,7 @@ from penstock.protocols.conformance import (
     require,
     require_equal,
 )
-from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.limits import MIB
+from penstock.wire.codec import NEED_DATA, PAUSED
 from penstock_pravega.codec import Dialect, SegmentClient, SegmentMessage, TableEntry, append_messages, encode
 from penstock_pravega.codec.released import (
     AppendSetup,

@@ -14,9 +14,8 @@ import msgspec
 
 from penstock.core.back import Back
 from penstock.core.permissions import MANAGE
-from penstock.net.limits.work import in_turns
-from penstock_codecs import byte_operations
-from penstock_codecs.byte_operations import (
+from penstock.model import byte_operations
+from penstock.model.byte_operations import (
     GetAttribute,
     GetByteStreamInfo,
     Merge,
@@ -25,10 +24,11 @@ from penstock_codecs.byte_operations import (
     UpdateAttribute,
     UpdateType,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream, FromByteOffset, Locate
-from penstock_codecs.streams import INFINITE, BasinConfig, Retention, StreamConfig
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import CreateBasin, CreateStream, DeleteStream, FromByteOffset, Locate
+from penstock.model.records import StreamRef
+from penstock.model.streams import INFINITE, BasinConfig, Retention, StreamConfig
+from penstock.net.limits.work import in_turns
 from penstock_pravega.codec import MergeAttributeUpdate, MergedSegment, SegmentMessage, released
 from penstock_pravega.segment.front.merges import Merges
 from penstock_pravega.segment.front.streams import FrontStreams

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final
 import structlog
 import trio
 
+from penstock.model.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
+from penstock.model.features import Feature
 from penstock.net.draining import Draining
 from penstock.observe.metrics.clients import count_error
-from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
-from penstock_codecs.features import Feature
 from penstock_pravega.codec import BlockAppended, BlockData, Dialect, SegmentMessage, draft, join_events, released
 from penstock_pravega.codec.limits import SEGMENT_VERSIONS
 from penstock_pravega.segment.delegation import TokenRejected

@@ -8,10 +8,10 @@ import structlog
 import trio
 
 from penstock.core.back import Back
+from penstock.model.features import Feature
+from penstock.model.operations import Capability
 from penstock.net.draining import Draining
 from penstock.net.transport import TooSlow
-from penstock_codecs.features import Feature
-from penstock_codecs.operations import Capability
 from penstock_pravega.segment.front.administration import RequestContext
 from penstock_pravega.segment.front.connection import ClientConnection
 from penstock_pravega.segment.front.link import SegmentLink

@@ -10,6 +10,8 @@ from typing import Final, TypeVar
 import structlog
 import trio
 
+from penstock.model.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
+from penstock.model.limits import MIB
 from penstock.net.cutting import cut_off
 from penstock.net.draining import Draining
 from penstock.net.limits.limiter import Crowded
@@ -17,9 +19,7 @@ from penstock.net.retries import retry_after
 from penstock.net.transport import FrontTransport, SlowSender
 from penstock.observe.metrics.clients import count_error
 from penstock.routing.faults.messages import ON_WHOLE_MESSAGES, MessageFaults, due_message
-from penstock_codecs.codec import PAUSED, Pull
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.limits import MIB
+from penstock.wire.codec import PAUSED, Pull
 from penstock_pravega.codec import BlockAppended, BlockData, Dialect, SegmentMessage, SegmentServer
 from penstock_pravega.segment.front.replies import LOST, REPLIES, Replies, RequestFields
 from penstock_pravega.segment.front.settings import SegmentSettings

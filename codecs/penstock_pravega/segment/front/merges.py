@@ -11,9 +11,9 @@ from typing import Final
 import trio
 
 from penstock.core.back import Back
-from penstock_codecs.byte_operations import GetByteStreamInfo, Merge
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
+from penstock.model.byte_operations import GetByteStreamInfo, Merge
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import StreamRef
 
 __all__ = ["Merges"]
 

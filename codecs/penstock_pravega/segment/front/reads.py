@@ -15,13 +15,13 @@ import structlog
 import trio
 
 from penstock.core.waiters import Waiters
+from penstock.model.byte_operations import BytesRead, ReadBytes
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.features import Feature
+from penstock.model.limits import KIB
+from penstock.model.records import StreamRef
 from penstock.net.draining import Draining
 from penstock.observe.metrics.clients import count_dropped
-from penstock_codecs.byte_operations import BytesRead, ReadBytes
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.features import Feature
-from penstock_codecs.limits import KIB
-from penstock_codecs.model import StreamRef
 from penstock_pravega.segment.front.administration import RequestContext
 from penstock_pravega.segment.front.link import SegmentLink
 from penstock_pravega.segment.front.replies import RequestFields

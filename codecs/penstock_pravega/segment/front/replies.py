@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, BytesRead
-from penstock_codecs.failures import Failure, FailureCode
+from penstock.model.byte_operations import NO_ATTRIBUTE, BytesRead
+from penstock.model.failures import Failure, FailureCode
 from penstock_pravega.codec import Dialect, SegmentMessage, draft, released
 
 __all__ = ["LOST", "NO_OFFSET", "NO_REQUEST_ID", "REPLIES", "Acknowledged", "Replies", "RequestFields", "Unapplied"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock_codecs.features import Feature
-from penstock_codecs.limits import MIB
+from penstock.model.features import Feature
+from penstock.model.limits import MIB
 from penstock_pravega.codec.limits import SegmentLimits
 from penstock_pravega.segment.delegation import Delegation
 from penstock_pravega.segment.names import SegmentNames

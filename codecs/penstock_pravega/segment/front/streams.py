@@ -12,10 +12,10 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from penstock.core.back import Back
+from penstock.model.byte_operations import ByteStreamInfo, GetByteStreamInfo
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.records import StreamRef
 from penstock.tables.struct_table import StructTable
-from penstock_codecs.byte_operations import ByteStreamInfo, GetByteStreamInfo
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
 from penstock_pravega.controller.controller.names import is_internal
 from penstock_pravega.controller.controller.numbers import FirstSegment, FirstSegments
 from penstock_pravega.segment.names import SegmentName, SegmentNames, has_number

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.core.internal_names import GATEWAY_TABLES
-from penstock.net.limits.work import in_turns
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.table_operations import (
+from penstock.model.failures import FailureCode, fail
+from penstock.model.table_operations import (
     NOT_EXISTS,
     CreateTable,
     DeleteTable,
@@ -22,6 +21,7 @@ from penstock_codecs.table_operations import (
     UpdateTable,
     VersionedKey,
 )
+from penstock.net.limits.work import in_turns
 from penstock_pravega.codec import SegmentMessage, TableEntry, TableKey, released
 from penstock_pravega.codec.limits import SEGMENT_MAX_ITEMS
 from penstock_pravega.segment.front.administration import RequestContext, SegmentHandler

@@ -28,12 +28,12 @@ import trio
 
 from penstock.core.back import AppendSession, Back
 from penstock.core.waiters import Waiters
+from penstock.model.byte_operations import NO_ATTRIBUTE, AppendBytes, GetAttribute, GetByteStreamInfo, WriterPosition
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.limits import MIB
+from penstock.model.operations import Appended
+from penstock.model.records import StreamRef
 from penstock.observe.metrics.clients import Pauses, count_error
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, GetAttribute, GetByteStreamInfo, WriterPosition
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Appended
 from penstock_pravega.codec import Dialect
 from penstock_pravega.codec.released import ConditionalCheckFailed
 from penstock_pravega.segment.front.administration import RequestContext

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock_codecs.codec import Codec, CodecPlugin, Role
-from penstock_codecs.failures import Failure, FailureCode
-from penstock_codecs.listing import Listing
-from penstock_codecs.model import Columns, Header, RecordBatch, StreamPosition, StreamRef, metered_size
-from penstock_codecs.operations import Append, Appended
+from penstock.model.failures import Failure, FailureCode
+from penstock.model.operations import Append, Appended
+from penstock.model.records import Columns, Header, RecordBatch, StreamPosition, StreamRef, metered_size
+from penstock.wire.codec import Codec, CodecPlugin, Role
+from penstock.wire.listing import Listing
 from penstock_s2.codec.s2s.frames import MAX_HELD
 from penstock_s2.codec.s2s.sessions import AppendClient, AppendServer, ReadClient, ReadServer
 

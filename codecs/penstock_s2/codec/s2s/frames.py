@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from penstock_codecs.compression import Compression, DecompressionError, compress, decompress
-from penstock_codecs.failures import LocalProtocolError
+from penstock.model.failures import LocalProtocolError
+from penstock.wire.compression import Compression, DecompressionError, compress, decompress
 from penstock_s2.codec.s2s.limits import S2S_COMPRESSION_THRESHOLD, S2S_MAX_FRAME_LENGTH, S2S_MAX_PAYLOAD
 
 __all__ = [

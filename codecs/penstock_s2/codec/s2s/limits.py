@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_codecs.limits import KIB, MIB
+from penstock.model.limits import KIB, MIB
 
 S2S_MAX_FRAME_LENGTH: Final = 2 * MIB
 """Largest value of a frame's 24-bit length: flag byte and payload."""

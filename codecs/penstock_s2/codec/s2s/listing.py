@@ -8,8 +8,8 @@ from typing import Final, cast
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from penstock_codecs.listing import Line, Listing, Reading, Undecodable, size
-from penstock_codecs.protobuf_listing import fields
+from penstock.wire.listing import Line, Listing, Reading, Undecodable, size
+from penstock.wire.protobuf_listing import fields
 from penstock_proto import s2_pb2
 from penstock_s2.codec.s2s.frames import Frame, FrameError, FrameReader, Terminal
 

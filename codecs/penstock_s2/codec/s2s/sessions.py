@@ -15,9 +15,7 @@ from collections import deque
 from functools import lru_cache
 from typing import Literal
 
-from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
-from penstock_codecs.compression import Compression
-from penstock_codecs.failures import (
+from penstock.model.failures import (
     Failure,
     FailureCode,
     LocalProtocolError,
@@ -25,9 +23,11 @@ from penstock_codecs.failures import (
     RemoteProtocolError,
     fail,
 )
-from penstock_codecs.http_failures import failure_to_http
-from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
-from penstock_codecs.operations import Append, Appended
+from penstock.model.operations import Append, Appended
+from penstock.model.records import RecordBatch, StreamPosition, StreamRef
+from penstock.wire.codec import NEED_DATA, PAUSED, Pull
+from penstock.wire.compression import Compression
+from penstock.wire.http_failures import failure_to_http
 from penstock_s2.codec.errors import failure_from_http
 from penstock_s2.codec.protobuf import (
     decode_append_ack,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_codecs.http.events import Buffer, FramePieces
+from penstock.wire.http.events import Buffer, FramePieces
 from penstock_s2.codec.s2s.frames import FrameError, FrameReader, Terminal
 from penstock_s2.codec.s2s.limits import S2S_MAX_FRAME_LENGTH
 

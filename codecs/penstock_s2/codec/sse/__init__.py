@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock_codecs.codec import Codec, CodecPlugin, Role
-from penstock_codecs.model import Columns, Header, RecordBatch, StreamPosition
+from penstock.model.records import Columns, Header, RecordBatch, StreamPosition
+from penstock.wire.codec import Codec, CodecPlugin, Role
 from penstock_s2.codec.sse.client import MAX_EVENT_BYTES, EventStreamClient
 from penstock_s2.codec.sse.dialects import DIALECTS, EventId, SseDialect
 from penstock_s2.codec.sse.events import BatchEvent, Done, ErrorEvent, Event, Ping

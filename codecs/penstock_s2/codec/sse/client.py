@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
-from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
-from penstock_codecs.http.event_stream import EventParser, RawEvent
-from penstock_codecs.limits import MIB
+from penstock.model.failures import FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock.model.limits import MIB
+from penstock.wire.codec import NEED_DATA, PAUSED, Pull
+from penstock.wire.http.event_stream import EventParser, RawEvent
 from penstock_s2.codec.errors import failure_from_body
 from penstock_s2.codec.formats import BytesFormat
 from penstock_s2.codec.json_records import decode_read_batch

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from penstock_codecs.model import U64_MAX
+from penstock.model.records import U64_MAX
 from penstock_s2.codec.formats import S2_FORMATS, BytesFormat, parse_format
 from penstock_s2.codec.names import invalid_header
 

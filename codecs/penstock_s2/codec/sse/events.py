@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from penstock_codecs.failures import Failure
-from penstock_codecs.model import RecordBatch, StreamPosition
+from penstock.model.failures import Failure
+from penstock.model.records import RecordBatch, StreamPosition
 from penstock_s2.codec.sse.dialects import EventId
 
 __all__ = ["BatchEvent", "Done", "ErrorEvent", "Event", "Ping"]

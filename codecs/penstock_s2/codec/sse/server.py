@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
-from penstock_codecs.failures import LocalProtocolError
-from penstock_codecs.http_failures import failure_to_body
-from penstock_codecs.model import U64_MAX, RecordBatch, StreamPosition
+from penstock.model.failures import LocalProtocolError
+from penstock.model.records import U64_MAX, RecordBatch, StreamPosition
+from penstock.wire.codec import NEED_DATA, PAUSED, Pull
+from penstock.wire.http_failures import failure_to_body
 from penstock_s2.codec.formats import BytesFormat
 from penstock_s2.codec.json_records import read_batch_pieces
 from penstock_s2.codec.json_values import spell_position

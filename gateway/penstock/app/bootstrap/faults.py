@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.app.config import FaultTable
+from penstock.model.failures import FailureCode
 from penstock.routing.faults.rule import Action, Fault, FaultDirection, MessageKind
-from penstock_codecs.failures import FailureCode
 
 __all__ = ["fault_settings"]
 

@@ -26,6 +26,7 @@ from penstock.app.management.traffic import Traffic
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart
 from penstock.core.identity import NO_IDENTITIES, Identities
+from penstock.model.failures import OperationFailed
 from penstock.net.accepting import Listener
 from penstock.net.breaker import Breaker
 from penstock.net.http.front_server import HttpServer
@@ -36,8 +37,7 @@ from penstock.protocols.plugin import back_kinds, listener_kinds
 from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.router import Router
 from penstock.routing.target import Target
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.http import HttpLimits
+from penstock.wire.http import HttpLimits
 
 __all__ = ["management_listener", "management_settings", "overview"]
 

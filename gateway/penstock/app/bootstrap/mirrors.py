@@ -12,11 +12,11 @@ import trio
 
 from penstock.app.config import EMBEDDED, RouteTable
 from penstock.core.errors import CannotStart
+from penstock.model.failures import OperationFailed
+from penstock.model.records import StreamRef
 from penstock.routing.mirror.settings import MirrorSettings, OnRefused
 from penstock.routing.route import Route
 from penstock.routing.target import Target
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
 
 if TYPE_CHECKING:
     from penstock.routing.mirror.route import MirroredRoute

@@ -17,11 +17,11 @@ from penstock.app.config import BackTable, kind_of_back
 from penstock.backends.counted import RefCountedBack
 from penstock.core.back import Back
 from penstock.core.config_fields import has
+from penstock.model.byte_layout import Layout
 from penstock.net.upstream import Watch
 from penstock.protocols.back_opening import BackContext
 from penstock.protocols.plugin import back_kinds
 from penstock.routing.target import Target
-from penstock_codecs.byte_layout import Layout
 
 __all__ = ["OpenBack", "OpenBacks", "config_digest_of", "open_backs"]
 

@@ -10,6 +10,7 @@ import structlog
 import trio
 
 from penstock.app.config import EMBEDDED, Config, RecorderTable, RedactTable, kind_of_back, listener_kind_of
+from penstock.capture.redaction.rules import RedactionRules
 from penstock.core.errors import CannotStart
 from penstock.observe.metrics.series import sampling
 from penstock.observe.taps.connections import Connections
@@ -17,7 +18,6 @@ from penstock.recorder.recorder import Recorder
 from penstock.recorder.recordings import Recordings
 from penstock.recorder.selection import Selection
 from penstock.recorder.settings import FileCompression, FileSettings, Priority, Sync
-from penstock_analysis.redaction.rules import RedactionRules
 
 __all__ = [
     "backs_of_routes",

@@ -14,13 +14,13 @@ from penstock.backends.embedded import open_embedded
 from penstock.core.back import Back
 from penstock.core.dumps import forbid_dumps
 from penstock.core.errors import CannotStart
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Capability, EnsureBasin, EnsureStream, ProvisionResult
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig, Cipher, Retention, StreamConfig, TimestampingMode
 from penstock.net.upstream import Watch, unwatched
 from penstock.protocols.plugin import back_kinds, listener_kinds
 from penstock.store.settings import StoreSettings
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, EnsureBasin, EnsureStream, ProvisionResult
-from penstock_codecs.streams import BasinConfig, Cipher, Retention, StreamConfig, TimestampingMode
 
 __all__ = ["apply_resources", "open_store", "store_settings"]
 

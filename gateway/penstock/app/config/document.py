@@ -17,7 +17,7 @@ from penstock.app.config.limits_document import limits_page
 from penstock.app.config.schema import default_config
 from penstock.core.config_fields import has, key
 from penstock.protocols.plugin import listener_kinds
-from penstock_codecs.toml.hints import Tables, choices, tables_in
+from penstock.wire.toml.hints import Tables, choices, tables_in
 
 __all__ = ["configuration_page", "default_toml"]
 

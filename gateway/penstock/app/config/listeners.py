@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from penstock.core.config_fields import ONE_OR_MORE, Table
+from penstock.model.byte_layout import Layout
 from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.tables import ConfigView, ListenerTable
-from penstock_codecs.byte_layout import Layout
 
 __all__ = ["Listeners", "default_listeners", "listener_kind_of"]
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from penstock.app.config.schema import Config
 from penstock.core.config_fields import has
-from penstock_codecs.toml import TomlError as ConfigError
-from penstock_codecs.toml import decode_toml, parse_toml
-from penstock_codecs.toml.hints import hints_of
+from penstock.wire.toml import TomlError as ConfigError
+from penstock.wire.toml import decode_toml, parse_toml
+from penstock.wire.toml.hints import hints_of
 
 __all__ = ["ConfigError", "load_config", "parse_config"]
 

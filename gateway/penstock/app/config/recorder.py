@@ -3,11 +3,11 @@
 import json
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
+from penstock.capture.redaction.rules import SECRET_PARAMETERS, secret_headers
 from penstock.core.config_fields import Table, key
+from penstock.model.expressions import compile_expression
+from penstock.model.limits import MIB
 from penstock.protocols.plugin import listener_kinds
-from penstock_analysis.redaction.rules import SECRET_PARAMETERS, secret_headers
-from penstock_codecs.expressions import compile_expression
-from penstock_codecs.limits import MIB
 
 __all__ = ["RecorderTable", "RedactTable"]
 

@@ -20,10 +20,10 @@ from penstock.app.config.references import check_faults, check_recorder, check_r
 from penstock.app.config.routes import IdentityTable, RouteTable
 from penstock.app.config.tracing import Tracing
 from penstock.core.config_fields import DEFAULT_BASIN, Table, check_basin, check_stream, key
+from penstock.model.limits import MIB
 from penstock.net.limits.settings import Limits
 from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.tables import ConfigView
-from penstock_codecs.limits import MIB
 
 __all__ = [
     "BasinTable",

@@ -34,11 +34,11 @@ from penstock.app.config import Config, ConfigError, default_config, kind_of_bac
 from penstock.app.doctor.findings import Finding, fine, notable, wrong
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart
+from penstock.model.limits import MIB
 from penstock.protocols.plugin import back_kinds, listener_kinds
 from penstock.store.listings import undivided_with_partitions
 from penstock.store.lock import LOCK_FILE, locked
 from penstock.store.schema import FILE_NAME
-from penstock_codecs.limits import MIB
 
 __all__ = [
     "LOOKS",

@@ -17,9 +17,9 @@ from penstock.app.management.positions import query_of
 from penstock.app.management.recorder_directory import RecorderDirectory
 from penstock.app.management.traffic import Traffic
 from penstock.app.management.words import Answer, Endpoints, RequestRefused, filter_of, whole_number
+from penstock.model.failures import FailureCode, fail
+from penstock.model.limits import KIB
 from penstock.net.http.exchange import Exchange
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import KIB
 
 __all__ = ["AboutCaptures"]
 

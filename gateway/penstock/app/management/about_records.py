@@ -20,11 +20,11 @@ from penstock.app.management.words import Answer, Endpoints, read_json, whole_nu
 from penstock.app.streams.formats import PARSERS, BadInput, json_record
 from penstock.app.streams.positions import BadPosition, parse_position
 from penstock.app.streams.reading import ReadSettings, batches_of
+from penstock.model.failures import FailureCode, fail
+from penstock.model.limits import KIB, MIB
+from penstock.model.operations import Append, CheckTail, Start
+from penstock.model.records import RecordBatch, StreamRef, metered_size
 from penstock.net.http.exchange import Exchange
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import KIB, MIB
-from penstock_codecs.model import RecordBatch, StreamRef, metered_size
-from penstock_codecs.operations import Append, CheckTail, Start
 
 __all__ = ["AboutRecords"]
 

@@ -10,8 +10,8 @@ from penstock.app.management.overview import BackView, Overview, RouteView
 from penstock.app.management.positions import Positions, query_of
 from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.words import Answer, Endpoints, RequestRefused, read_words, whole_number
+from penstock.model.failures import FailureCode, fail
 from penstock.net.http.exchange import Exchange
-from penstock_codecs.failures import FailureCode, fail
 
 if TYPE_CHECKING:
     from penstock.routing.mirror.route import MirroredRoute

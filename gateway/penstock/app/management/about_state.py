@@ -20,10 +20,10 @@ from penstock.app.management.readiness import Readiness
 from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.words import Answer, EmptyBody, Endpoints, RequestRefused, read_words
 from penstock.core.errors import CannotReload
+from penstock.model.failures import FailureCode, fail
 from penstock.net.http.exchange import Exchange
 from penstock.observe import LEVELS, level
 from penstock.observe.metrics.families import READY
-from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["MASKED", "AboutState", "as_toml", "masked"]
 

@@ -13,9 +13,9 @@ from penstock.app.management.positions import query_of
 from penstock.app.management.words import Answer, Endpoints, whole_number
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import ListBasins, ListStreams
 from penstock.net.http.exchange import Exchange
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.operations import ListBasins, ListStreams
 
 __all__ = ["AboutStreams", "as_client"]
 

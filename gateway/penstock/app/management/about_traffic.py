@@ -10,8 +10,8 @@ from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.traffic import SelectionJson, Traffic, parse_selection, words_of
 from penstock.app.management.words import Answer, EmptyBody, Endpoints, RequestRefused, read_words, whole_number
 from penstock.core.errors import CannotStart
+from penstock.model.failures import FailureCode, fail
 from penstock.net.http.exchange import Exchange
-from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["AboutTraffic"]
 

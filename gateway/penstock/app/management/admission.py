@@ -7,9 +7,9 @@ from typing import Final
 
 from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.words import RequestRefused
+from penstock.model.failures import FailureCode, fail
 from penstock.net.http.browsers import foreign_host, foreign_page
 from penstock.net.http.exchange import Exchange, Request
-from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["admit", "check_may_change", "may_change"]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from penstock_codecs.limits import KIB, MIB
+from penstock.model.limits import KIB, MIB
 
 __all__ = ["CommandEnd", "CommandFailed", "object_of", "run_command"]
 

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from penstock.app.management.mcp.tool import bounded
+from penstock.capture.dialogue import Message, Problem
+from penstock.capture.dialogue.dialogues import Dialogues
+from penstock.capture.pcapng import CaptureEvent, Conversation, Sender
 from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.inspecting import Inspector
 from penstock.recorder.captures.lines import as_json
 from penstock.recorder.captures.text import duration, fields_text, printable, shortened
-from penstock_analysis.capture import CaptureEvent, Conversation, Sender
-from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.dialogues import Dialogues
 
 __all__ = ["DecodedWriter"]
 

@@ -31,13 +31,13 @@ from penstock.app.management.readiness import Readiness
 from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.traffic import Traffic
 from penstock.app.management.words import Answer, Endpoint, Endpoints, RequestRefused
+from penstock.model.failures import OperationFailed
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.preconditions import check_preconditions
 from penstock.observe import level
 from penstock.observe.metrics.families import NETWORK_BYTES
 from penstock.observe.metrics.state import current
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.http_failures import failure_to_http
+from penstock.wire.http_failures import failure_to_http
 
 __all__ = ["ManagementFront", "Sampler"]
 

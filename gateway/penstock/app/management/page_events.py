@@ -17,8 +17,8 @@ import structlog
 import trio
 
 from penstock.app.management.traffic import Traffic
+from penstock.model.failures import OperationFailed
 from penstock.recorder.captures.choosing import CaptureFilter
-from penstock_codecs.failures import OperationFailed
 
 __all__ = ["PageEvents"]
 

@@ -12,12 +12,9 @@ from msgspec.structs import replace
 from penstock.app.management.overview import ListenerView, Overview
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT
-from penstock.protocols.plugin import listener_kinds
-from penstock.protocols.terms import Terms
-from penstock_codecs.byte_operations import GetByteStreamInfo
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import U64_MAX, RecordId, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import GetByteStreamInfo
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import (
     FromByteOffset,
     FromRecordId,
     FromSeqNum,
@@ -27,6 +24,9 @@ from penstock_codecs.operations import (
     Located,
     Start,
 )
+from penstock.model.records import U64_MAX, RecordId, StreamRef
+from penstock.protocols.plugin import listener_kinds
+from penstock.protocols.terms import Terms
 
 __all__ = ["Positions", "query_of"]
 

@@ -11,6 +11,7 @@ import msgspec
 import trio
 
 from penstock.app.management.decoded import DecodedWriter
+from penstock.model.failures import FailureCode, fail
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import Tap
 from penstock.protocols.plugin import listener_kinds
@@ -18,7 +19,6 @@ from penstock.recorder.captures.choosing import CaptureFilter, parse_terms
 from penstock.recorder.live import LiveRecording
 from penstock.recorder.recordings import PAGE, Recordings, RunningRecording
 from penstock.recorder.selection import Selection, network
-from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["SelectionJson", "Traffic", "parse_selection", "words_of"]
 

@@ -8,10 +8,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 import trio
 
+from penstock.model.failures import FailureCode, fail, json_fault
+from penstock.model.limits import KIB
 from penstock.net.http.exchange import Exchange
 from penstock.recorder.captures.choosing import CaptureFilter, parse_filter
-from penstock_codecs.failures import FailureCode, fail, json_fault
-from penstock_codecs.limits import KIB
 
 __all__ = [
     "Answer",

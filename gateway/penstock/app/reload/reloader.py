@@ -23,6 +23,7 @@ from penstock.app.management.traffic import Traffic
 from penstock.app.reload.changes import changes, check_changes
 from penstock.core.back import Back
 from penstock.core.errors import CannotReload, CannotStart
+from penstock.model.failures import OperationFailed
 from penstock.net.accepting import Listener
 from penstock.net.limits import Limiter
 from penstock.net.listeners import ListenerServer, ListenerSet
@@ -31,7 +32,6 @@ from penstock.observe.levels import set_level
 from penstock.recorder.recordings import Recordings
 from penstock.routing.faults.rules import Faults
 from penstock.routing.router import Router
-from penstock_codecs.failures import OperationFailed
 
 __all__ = ["Parts", "Reloader"]
 

@@ -11,10 +11,10 @@ import trio
 
 from penstock.app.streams.formats import BadInput, NewRecord, RecordParser
 from penstock.core.back import AppendSession, Back
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
-from penstock_codecs.model import Headers, StreamPosition, StreamRef, metered_size
-from penstock_codecs.operations import Append, Appended
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
+from penstock.model.operations import Append, Appended
+from penstock.model.records import Headers, StreamPosition, StreamRef, metered_size
 
 __all__ = ["AppendSettings", "AppendSummary", "append_input", "divided"]
 

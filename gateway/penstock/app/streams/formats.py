@@ -21,10 +21,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from penstock.model.limits import MIB
+from penstock.model.records import U64_MAX, Header, Headers, Record, RecordId
 from penstock.recorder.captures.lines import as_json, headers_in_text, in_text
 from penstock.recorder.captures.text import printable
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import U64_MAX, Header, Headers, Record, RecordId
 
 __all__ = ["PARSERS", "WRITERS", "BadInput", "NewRecord", "RecordParser", "Writer", "for_terminal", "json_record"]
 

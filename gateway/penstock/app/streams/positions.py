@@ -6,8 +6,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from penstock_codecs.model import U64_MAX, Record, RecordId
-from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Start
+from penstock.model.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Start
+from penstock.model.records import U64_MAX, Record, RecordId
 
 __all__ = ["FORMS", "BadPosition", "is_before", "parse_position", "seconds_in"]
 

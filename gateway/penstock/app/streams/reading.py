@@ -10,9 +10,9 @@ import msgspec
 
 from penstock.app.streams.positions import is_before
 from penstock.core.back import Back, Following, ReadSession
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import RecordBatch, StreamRef
-from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp, Read, Start
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import FromSeqNum, FromTailOffset, FromTimestamp, Read, Start
+from penstock.model.records import RecordBatch, StreamRef
 
 __all__ = ["ReadSettings", "batches_of"]
 

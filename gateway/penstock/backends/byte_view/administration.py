@@ -11,8 +11,8 @@ from penstock.backends.byte_view.appends import ByteViewAppends
 from penstock.backends.byte_view.settings import BytesSettings
 from penstock.backends.byte_view.streams import ByteStream, ByteStreams, OffsetCounter
 from penstock.core.back import Back
-from penstock_codecs.attributes import updated
-from penstock_codecs.byte_operations import (
+from penstock.model.attributes import updated
+from penstock.model.byte_operations import (
     NO_ATTRIBUTE,
     AppendBytes,
     Attribute,
@@ -25,10 +25,10 @@ from penstock_codecs.byte_operations import (
     UpdateAttribute,
     WriterPosition,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import DeleteStream
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MIB
+from penstock.model.operations import DeleteStream
+from penstock.model.records import StreamRef
 
 __all__ = ["ByteAdministration", "SourceBacks"]
 

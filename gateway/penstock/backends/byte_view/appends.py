@@ -12,12 +12,12 @@ from penstock.backends.byte_view.sessions import ByteViewSession, sealed_before
 from penstock.backends.byte_view.settings import BytesSettings
 from penstock.backends.byte_view.streams import ByteStream, ByteStreams, Lane, OffsetCounter, Replaced, resolve_intents
 from penstock.core.back import AppendSession, Back
-from penstock_codecs.byte_operations import AppendBytes
-from penstock_codecs.commands import trim_points
-from penstock_codecs.failures import Failure, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Appended
-from penstock_codecs.streams import StreamConfig
+from penstock.model.byte_operations import AppendBytes
+from penstock.model.commands import trim_points
+from penstock.model.failures import Failure, OperationFailed
+from penstock.model.operations import Append, Appended
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
 
 __all__ = ["ByteViewAppends"]
 

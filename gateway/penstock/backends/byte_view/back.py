@@ -16,7 +16,7 @@ from penstock.backends.byte_view.streams import ByteStreams, OffsetCounter, Read
 from penstock.core.back import AppendSession, Back, BackWrapper
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.passthrough import HeaderList, Passthrough, RawSession
-from penstock_codecs.byte_operations import (
+from penstock.model.byte_operations import (
     AppendBytes,
     GetAttribute,
     GetByteStreamInfo,
@@ -26,10 +26,8 @@ from penstock_codecs.byte_operations import (
     Truncate,
     UpdateAttribute,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.http import FramePieces
-from penstock_codecs.model import StreamPosition, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import (
     Append,
     Capability,
     CreateStream,
@@ -42,7 +40,9 @@ from penstock_codecs.operations import (
     ProvisionResult,
     Trim,
 )
-from penstock_codecs.streams import StreamConfig, StreamInfo
+from penstock.model.records import StreamPosition, StreamRef
+from penstock.model.streams import StreamConfig, StreamInfo
+from penstock.wire.http import FramePieces
 
 __all__ = ["BytesOnRecords", "open_bytes_on_records"]
 

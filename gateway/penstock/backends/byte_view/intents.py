@@ -17,8 +17,8 @@ from zlib import crc32
 
 from penstock.backends.byte_view.labels import Fingerprint
 from penstock.backends.byte_view.offsets import RecordOffset
-from penstock_codecs.byte_operations import Attribute
-from penstock_codecs.model import StreamPosition
+from penstock.model.byte_operations import Attribute
+from penstock.model.records import StreamPosition
 
 __all__ = [
     "FoundBatch",

@@ -20,13 +20,13 @@ from itertools import groupby
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from penstock_codecs.byte_events import EVENT_HEADER_BYTES
-from penstock_codecs.byte_layout import MAX_BODY, Layout, Run, byte_length, event_of, runs_of, starts_of, to_bytes
-from penstock_codecs.byte_rendering import Rendered, render
-from penstock_codecs.envelope import ENVELOPE_MARK, wrap
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import MAX_BATCH_BYTES
-from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers, is_command, metered_size
+from penstock.model.byte_events import EVENT_HEADER_BYTES
+from penstock.model.byte_layout import MAX_BODY, Layout, Run, byte_length, event_of, runs_of, starts_of, to_bytes
+from penstock.model.byte_rendering import Rendered, render
+from penstock.model.envelope import ENVELOPE_MARK, wrap
+from penstock.model.failures import FailureCode, fail
+from penstock.model.limits import MAX_BATCH_BYTES
+from penstock.model.records import NO_HEADERS, Columns, Header, Headers, is_command, metered_size
 
 __all__ = [
     "LABEL",

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from penstock.backends.byte_view.offsets import RecordOffset
 from penstock.backends.byte_view.streams import ByteStream, ByteStreams, OffsetCounter, ReadWindow, ReadWindows
 from penstock.core.back import Back
-from penstock_codecs.byte_operations import BytesRead, ByteStreamInfo, GetByteStreamInfo, ReadBytes, Truncate
-from penstock_codecs.byte_rendering import RefusedRecord, RenderedSlice, render_slice
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
-from penstock_codecs.operations import Capability, FromByteOffset, FromSeqNum, Locate, Located, Trim
+from penstock.model.byte_operations import BytesRead, ByteStreamInfo, GetByteStreamInfo, ReadBytes, Truncate
+from penstock.model.byte_rendering import RefusedRecord, RenderedSlice, render_slice
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MIB
+from penstock.model.operations import Capability, FromByteOffset, FromSeqNum, Locate, Located, Trim
 
 __all__ = ["ByteViewReads"]
 

@@ -10,10 +10,10 @@ import trio
 from penstock.backends.byte_view.intents import FoundBatch, Intent
 from penstock.backends.byte_view.labels import LabelledBatch
 from penstock.core.identity import CLIENT, Client
-from penstock_codecs.byte_operations import AppendBytes
-from penstock_codecs.failures import Failure, OperationFailed
-from penstock_codecs.model import StreamPosition
-from penstock_codecs.operations import Appended
+from penstock.model.byte_operations import AppendBytes
+from penstock.model.failures import Failure, OperationFailed
+from penstock.model.operations import Appended
+from penstock.model.records import StreamPosition
 
 __all__ = ["ByteAppend", "ByteAppendChain", "ack_of_batches"]
 

@@ -11,10 +11,10 @@ import trio
 from penstock.backends.byte_view.requests import ByteAppend, ByteAppendChain
 from penstock.backends.byte_view.streams import ByteStream
 from penstock.core.back import AppendSession
-from penstock_codecs.byte_operations import AppendBytes
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Appended
+from penstock.model.byte_operations import AppendBytes
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, Appended
+from penstock.model.records import StreamRef
 
 __all__ = ["ByteViewSession", "sealed_before"]
 

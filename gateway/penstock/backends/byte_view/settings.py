@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.limits import MIB
+from penstock.model.byte_layout import Layout
+from penstock.model.limits import MIB
 
 __all__ = ["BytesSettings"]
 

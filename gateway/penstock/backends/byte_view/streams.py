@@ -40,13 +40,13 @@ from penstock.backends.byte_view.writers import GROUP_INTENTS, WriterStates
 from penstock.backends.owners import NOT_OWNED, StreamOwners, key_of, lost, ref_of
 from penstock.core.back import AppendSession, Back, Following, ReadSession
 from penstock.core.identity import CLIENT
+from penstock.model.byte_layout import Layout
+from penstock.model.byte_operations import NO_ATTRIBUTE, AppendBytes, Attribute, WriterPosition
+from penstock.model.byte_rendering import Rendered
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, Appended, Capability, CheckTail, FromSeqNum, Read
+from penstock.model.records import RecordBatch, StreamPosition, StreamRef
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, Attribute, WriterPosition
-from penstock_codecs.byte_rendering import Rendered
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
-from penstock_codecs.operations import Append, Appended, Capability, CheckTail, FromSeqNum, Read
 
 __all__ = [
     "Batches",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_codecs.model import StreamRef
+from penstock.model.records import StreamRef
 
 __all__ = ["BloomFilter"]
 

@@ -26,8 +26,8 @@ from penstock.backends.byte_view.intents import (
     without_bytes,
 )
 from penstock.backends.byte_view.offsets import RecordOffset
+from penstock.model.byte_operations import NO_ATTRIBUTE, Attribute
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, Attribute
 
 __all__ = ["WriterStates"]
 

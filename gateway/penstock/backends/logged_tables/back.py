@@ -19,14 +19,14 @@ import trio
 from penstock.backends.background import background
 from penstock.backends.logged_tables.state import LoggedBatch, TableChange, TableDecision, TableState, sizes_of
 from penstock.core.back import AppendSession, Back, ReadSession
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.limits import MIB
+from penstock.model.operations import Capability, Operation, Read
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
+from penstock.model.table_operations import ListTable, TableItem
 from penstock.net.retries import RetryPolicy, worth_retrying
 from penstock.net.upstream import doubtful
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, Operation, Read
-from penstock_codecs.streams import StreamConfig
-from penstock_codecs.table_operations import ListTable, TableItem
 
 __all__ = ["ChangeLog", "LogLost", "LogNews", "LoggedTables", "open_logged_tables"]
 

@@ -34,11 +34,11 @@ import trio
 
 from penstock.backends.logged_tables.back import ChangeLog, LogLost, LogNews
 from penstock.backends.logged_tables.state import LoggedBatch, TableChange, TableState, sizes_of
-from penstock_codecs.byte_operations import AppendBytes, ByteStreamInfo, GetByteStreamInfo, ReadBytes, Truncate
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, Operation
+from penstock.model.byte_operations import AppendBytes, ByteStreamInfo, GetByteStreamInfo, ReadBytes, Truncate
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MIB
+from penstock.model.operations import CreateStream, Operation
+from penstock.model.records import StreamRef
 
 __all__ = ["ByteLog"]
 

@@ -24,10 +24,10 @@ import trio
 from penstock.backends.logged_tables.back import LoggedTables
 from penstock.backends.logged_tables.state import GuardedChange
 from penstock.core.back import Back, BackWrapper
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import Operation
+from penstock.model.table_operations import NOT_EXISTS, ListTable, ReadTable, TableItem
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.operations import Operation
-from penstock_codecs.table_operations import NOT_EXISTS, ListTable, ReadTable, TableItem
 
 __all__ = ["Lease"]
 

@@ -35,10 +35,10 @@ from penstock.core.table_rules import (
     page_of,
     unknown_table,
 )
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import KIB
-from penstock_codecs.operations import Operation
-from penstock_codecs.table_operations import (
+from penstock.model.failures import FailureCode, fail
+from penstock.model.limits import KIB
+from penstock.model.operations import Operation
+from penstock.model.table_operations import (
     CreateTable,
     DeleteTable,
     GetTableInfo,

@@ -12,9 +12,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 from penstock.core.marks import Mark
-from penstock_codecs.compression import Compression, DecompressionError, compress, decompress
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
+from penstock.wire.compression import Compression, DecompressionError, compress, decompress
 
 __all__ = ["MarkColumns", "Sought"]
 

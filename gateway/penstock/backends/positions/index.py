@@ -22,8 +22,8 @@ from penstock.backends.positions.columns import MarkColumns, Sought
 from penstock.backends.positions.table import Ends, IndexTable, Kept, NewMarks, index_name
 from penstock.core.back import Back
 from penstock.core.marks import START, Mark
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.operations import FromSeqNum
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import FromSeqNum
 
 __all__ = ["Outrun", "PositionIndex", "index_name", "open_index"]
 

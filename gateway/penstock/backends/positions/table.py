@@ -22,11 +22,11 @@ from penstock.backends.positions.columns import MarkColumns
 from penstock.core.back import Back
 from penstock.core.internal_names import GATEWAY_TABLES
 from penstock.core.marks import Mark
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Operation
+from penstock.model.records import U64_MAX, StreamRef
+from penstock.model.table_operations import NOT_EXISTS, ReadTable, TableItem
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import U64_MAX, StreamRef
-from penstock_codecs.operations import Operation
-from penstock_codecs.table_operations import NOT_EXISTS, ReadTable, TableItem
 
 __all__ = ["Ends", "IndexTable", "Kept", "NewMarks", "index_name"]
 

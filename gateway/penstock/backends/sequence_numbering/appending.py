@@ -13,9 +13,9 @@ from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.backends.sequence_numbering.trimming import carry_out_commands, check_commands
 from penstock.core.back import AppendSession
 from penstock.core.native import NativeAppendSession
-from penstock_codecs.byte_operations import AppendBytes
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.operations import Append, Appended, Capability
+from penstock.model.byte_operations import AppendBytes
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, Appended, Capability
 
 __all__ = ["IndexedAppendSession"]
 

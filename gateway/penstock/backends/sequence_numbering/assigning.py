@@ -31,9 +31,9 @@ from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.backends.sequence_numbering.trimmed import truncated_at
 from penstock.core.marks import Mark
 from penstock.core.native import NativeAck, Scanned
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import U64_MAX, RecordId, StreamPosition
-from penstock_codecs.operations import Append, Appended, FromByteOffset, FromRecordId, FromSeqNum
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, Appended, FromByteOffset, FromRecordId, FromSeqNum
+from penstock.model.records import U64_MAX, RecordId, StreamPosition
 
 __all__ = ["NumberAssigner", "SentAppend", "Unnumbered", "index_of"]
 

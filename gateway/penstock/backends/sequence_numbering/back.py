@@ -31,9 +31,8 @@ from penstock.backends.sequence_numbering.trimming import trim
 from penstock.core.back import Back, append_in_session
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.native import Bounds, Native
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamPosition, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import (
     Append,
     Capability,
     CheckTail,
@@ -54,7 +53,8 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
-from penstock_codecs.streams import INFINITE, StreamConfig, StreamInfo, TimestampingMode
+from penstock.model.records import StreamPosition, StreamRef
+from penstock.model.streams import INFINITE, StreamConfig, StreamInfo, TimestampingMode
 
 __all__ = ["IndexedBack", "config_of", "open_indexed", "refuse_config"]
 

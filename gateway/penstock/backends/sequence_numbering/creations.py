@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.core.back import Back
+from penstock.model.records import StreamRef
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.model import StreamRef
 
 __all__ = ["Creations"]
 

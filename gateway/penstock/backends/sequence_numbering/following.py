@@ -8,7 +8,7 @@ import trio
 
 from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.core.marks import Mark
-from penstock_codecs.failures import Failure, OperationFailed
+from penstock.model.failures import Failure, OperationFailed
 
 __all__ = ["StreamFollower"]
 

@@ -21,9 +21,9 @@ from penstock.backends.sequence_numbering.state import IndexedStream, is_beyond
 from penstock.backends.sequence_numbering.trimmed import is_there, note_trim, truncated_at
 from penstock.core.marks import Mark
 from penstock.core.native import Scanned
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import MAX_BATCH_RECORDS
-from penstock_codecs.operations import FromByteOffset, FromSeqNum
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import MAX_BATCH_RECORDS
+from penstock.model.operations import FromByteOffset, FromSeqNum
 
 __all__ = ["ScanStart", "cursor_at", "cursor_in", "cursor_to", "read"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import trio
 
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.operations import Append
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import Append
 
 __all__ = ["AppendsInFlight"]
 

@@ -11,9 +11,9 @@ import msgspec
 from penstock.backends.positions.columns import Sought
 from penstock.core.marks import Mark
 from penstock.core.native import Scanned
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import U64_MAX, Columns, RecordBatch, RecordId, StreamPosition, metered_size
-from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
+from penstock.model.limits import MIB
+from penstock.model.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
+from penstock.model.records import U64_MAX, Columns, RecordBatch, RecordId, StreamPosition, metered_size
 
 __all__ = [
     "Draft",

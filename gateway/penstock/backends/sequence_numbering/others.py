@@ -14,10 +14,10 @@ import trio
 
 from penstock.backends.logged_tables import LoggedTables
 from penstock.core.back import Back
+from penstock.model.failures import OperationFailed
+from penstock.model.records import StreamRef
+from penstock.model.table_operations import TableItem
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.table_operations import TableItem
 
 __all__ = ["Announcements"]
 

@@ -7,7 +7,7 @@ import trio
 from penstock.backends.sequence_numbering.history import ScanStart, read
 from penstock.backends.sequence_numbering.numbered import NumberedRecords
 from penstock.backends.sequence_numbering.state import IndexedStream
-from penstock_codecs.failures import Failure, OperationFailed
+from penstock.model.failures import Failure, OperationFailed
 
 __all__ = ["Fetch", "Prefetcher"]
 

@@ -13,10 +13,10 @@ from penstock.backends.sequence_numbering.numbered import NumberedRecords
 from penstock.backends.sequence_numbering.prefetch import Fetch, Prefetcher
 from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.core.back import Following, ReadSession
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
-from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
-from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
+from penstock.model.failures import FailureCode, fail
+from penstock.model.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
+from penstock.model.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
+from penstock.model.records import U64_MAX, RecordBatch, RecordId, StreamPosition
 
 __all__ = ["IndexedReadSession", "read_session"]
 

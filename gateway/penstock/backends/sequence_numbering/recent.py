@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 
 from penstock.backends.sequence_numbering.numbered import NumberedRecords
 from penstock.core.marks import Mark
-from penstock_codecs.model import RecordBatch, StreamPosition
+from penstock.model.records import RecordBatch, StreamPosition
 
 __all__ = ["RecentBatches", "RecentRoom"]
 

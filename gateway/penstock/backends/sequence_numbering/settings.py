@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 
 __all__ = ["IndexedSettings"]
 

@@ -32,11 +32,11 @@ from penstock.backends.sequence_numbering.settings import IndexedSettings
 from penstock.core.clock import Clock
 from penstock.core.marks import Mark
 from penstock.core.native import Native, Scanned
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.limits import MAX_BATCH_RECORDS
+from penstock.model.operations import Capability, FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
+from penstock.model.records import StreamPosition, StreamRef
 from penstock.net.retries import RetryPolicy, retrying
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MAX_BATCH_RECORDS
-from penstock_codecs.model import StreamPosition, StreamRef
-from penstock_codecs.operations import Capability, FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
 
 __all__ = ["CatchingUp", "IndexedStream", "is_beyond"]
 

@@ -9,8 +9,8 @@ from penstock.backends.sequence_numbering.numbered import end_of, records_before
 from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.core.marks import Mark
 from penstock.core.native import Scanned
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import FromByteOffset, FromRecordId
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import FromByteOffset, FromRecordId
 
 __all__ = ["is_there", "note_trim", "truncated_at"]
 

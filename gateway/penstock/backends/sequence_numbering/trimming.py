@@ -5,9 +5,9 @@ from __future__ import annotations
 from penstock.backends.sequence_numbering.history import ScanStart, cursor_at, cursor_to
 from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.core.marks import Mark
-from penstock_codecs.commands import TrimTo, parse_command
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.operations import Append, Appended, Capability, FromRecordId, FromSeqNum, FromTimestamp
+from penstock.model.commands import TrimTo, parse_command
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, Appended, Capability, FromRecordId, FromSeqNum, FromTimestamp
 
 __all__ = ["carry_out_commands", "check_commands", "trim"]
 

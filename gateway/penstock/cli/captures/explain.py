@@ -10,16 +10,16 @@ from typing import Any, Final
 import click
 from msgspec.structs import replace
 
+from penstock.capture.dialogue import Message, Problem
+from penstock.capture.pcapng import CaptureEvent, Chunk, Conversation, Sender
 from penstock.cli.captures.opened import capture_argument, opened_captures, side_option, writer
 from penstock.cli.captures.rows import ARROWS, RowFormat
 from penstock.cli.output import json_lines_option
+from penstock.model.limits import KIB
 from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.lines import as_json, message_line, problem_line
 from penstock.recorder.captures.recent import RecentBytes
 from penstock.recorder.captures.text import dump, duration, printable, size, value_text
-from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender
-from penstock_analysis.dialogue import Message, Problem
-from penstock_codecs.limits import KIB
 
 __all__ = ["explain_command"]
 
@@ -54,7 +54,7 @@ def explain_command(captures: tuple[Path, ...], connections: Sequence[int], side
 
     Errors are bytes that break a protocol, and replies that report a failure. `^^` marks the first wrong byte.
     """
-    from penstock_analysis.dialogue.dialogues import Dialogues
+    from penstock.capture.dialogue.dialogues import Dialogues
 
     with opened_captures(captures, "Reading", side=side, connections=connections) as events:
         explanation = _Explanation(writer(events), KEPT_BYTES if connections else KEPT_BYTES_OF_MANY, as_lines)

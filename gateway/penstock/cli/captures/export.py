@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from penstock import DISTRIBUTION
+from penstock.capture.dialogue import Message, Problem
+from penstock.capture.pcapng import CaptureEvent, Conversation
 from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened_captures
 from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.lines import as_json, message_line, problem_line, record_line
 from penstock.recorder.captures.opening import CaptureEvents
-from penstock_analysis.capture import CaptureEvent, Conversation
-from penstock_analysis.dialogue import Message, Problem
 
 if TYPE_CHECKING:
-    from penstock_analysis.dialogue.dialogues import Dialogues
+    from penstock.capture.dialogue.dialogues import Dialogues
 
 __all__ = ["export_command"]
 
@@ -99,7 +99,7 @@ def _output(path: Path, captures: CaptureEvents) -> Iterator[Write]:
 
 def _about(captures: CaptureEvents, choice: CaptureFilter) -> Wanted:
     """Return a filter that accepts conversations with a chosen message."""
-    from penstock_analysis.dialogue.dialogues import Dialogues
+    from penstock.capture.dialogue.dialogues import Dialogues
 
     conversations: set[tuple[str, int]] = set()
 
@@ -122,7 +122,7 @@ def _items(events: Events, dialogues: Dialogues) -> Iterator[Message | Problem]:
 
 
 def _jsonl(events: Events, choice: CaptureFilter, wanted: Wanted, write: Write) -> None:
-    from penstock_analysis.dialogue.dialogues import Dialogues
+    from penstock.capture.dialogue.dialogues import Dialogues
 
     for item in _items(events, Dialogues(wanted)):
         if isinstance(item, Problem):
@@ -136,8 +136,8 @@ def _jsonl(events: Events, choice: CaptureFilter, wanted: Wanted, write: Write) 
 
 
 def _har(events: Events, choice: CaptureFilter, wanted: Wanted, write: Write) -> None:
+    from penstock.capture.dialogue.dialogues import Dialogues
     from penstock.recorder.captures.har import HarEntries, har_head
-    from penstock_analysis.dialogue.dialogues import Dialogues
 
     entries = HarEntries()
     places: list[tuple[str, int, int]] = []  # start time, offset and length of each entry in the file
@@ -172,7 +172,7 @@ def _har(events: Events, choice: CaptureFilter, wanted: Wanted, write: Write) ->
 
 
 def _pcapng(events: Events, choice: CaptureFilter, wanted: Wanted, write: Write) -> None:
-    from penstock_analysis.wireshark.writing import MessageCommentWriter
+    from penstock.capture.wireshark.writing import MessageCommentWriter
 
     del choice  # conversations are exported whole
     writer = MessageCommentWriter(f"Penstock {version(DISTRIBUTION)}")

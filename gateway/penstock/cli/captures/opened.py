@@ -13,10 +13,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from penstock.capture.pcapng import CaptureEvent, Side
 from penstock.cli.progress import progress_bar, shares_terminal
 from penstock.recorder.captures.choosing import FILTER_TERMS, PROTOCOLS, CaptureFilter, parse_filter
 from penstock.recorder.captures.opening import CaptureEvents, UnreadableCapture, recorded_side
-from penstock_analysis.capture import CaptureEvent, Side
 
 __all__ = [
     "begun",

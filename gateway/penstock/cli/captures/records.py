@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
+from penstock.capture.dialogue import APPENDED, DELIVERED, Message, Problem
 from penstock.cli.captures.opened import capture_argument, choice_options, opened_captures, writer
 from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.lines import as_json, record_line
-from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem
 
 __all__ = ["records_command"]
 
@@ -36,7 +36,7 @@ def records_command(
     Appended records are printed with their acknowledgement, which gives their position, or with `"acknowledged": false`
     if none was recorded. Bodies that are not UTF-8 are given as `body_base64`.
     """
-    from penstock_analysis.dialogue.dialogues import Dialogues
+    from penstock.capture.dialogue.dialogues import Dialogues
 
     choice = CaptureFilter(connections, protocols, streams)
     with opened_captures(captures, "Reading", side=side, connections=connections) as events:

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from penstock.capture.dialogue import Message, Problem, SeenRecord
+from penstock.capture.dialogue.summaries import Summary
+from penstock.capture.pcapng import Sender
 from penstock.recorder.captures.lines import utc
 from penstock.recorder.captures.text import column, duration, fields_text, printable, shortened, size
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue import Message, Problem, SeenRecord
-from penstock_analysis.dialogue.summaries import Summary
 
 __all__ = ["CONVERSATION_HEAD", "MESSAGE_HEAD", "RowFormat", "record_row"]
 

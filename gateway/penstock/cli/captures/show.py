@@ -9,6 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from penstock.capture.dialogue import Message, Problem
+from penstock.capture.dialogue.summaries import Summaries, Summary
+from penstock.capture.pcapng import CaptureEvent
 from penstock.cli.captures.opened import (
     begun,
     capture_argument,
@@ -23,9 +26,6 @@ from penstock.cli.output import json_lines_option
 from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.inspecting import Inspector
 from penstock.recorder.captures.lines import as_json, message_line, problem_line, record_line, summary_line
-from penstock_analysis.capture import CaptureEvent
-from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.summaries import Summaries, Summary
 
 __all__ = ["MessageForm", "show_command", "show_messages"]
 
@@ -125,7 +125,7 @@ def show_messages(
     write: Callable[[str], None],
 ) -> None:
     """Write a line for each wanted message and problem as events complete them."""
-    from penstock_analysis.dialogue.dialogues import Dialogues
+    from penstock.capture.dialogue.dialogues import Dialogues
 
     dialogues = Dialogues(choice.conversation)
     inspector = Inspector()
@@ -163,7 +163,7 @@ def show_messages(
 def _show_conversations(
     events: Iterable[CaptureEvent], choice: CaptureFilter, rows: RowFormat, as_lines: bool, write: Callable[[str], None]
 ) -> None:
-    from penstock_analysis.dialogue.dialogues import Dialogues
+    from penstock.capture.dialogue.dialogues import Dialogues
 
     dialogues = Dialogues(choice.conversation)
     summaries = Summaries()

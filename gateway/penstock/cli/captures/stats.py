@@ -46,7 +46,7 @@ def stats_command(
     Answer times run from the last byte of a request to the last byte of its first answer; their percentiles are at most
     1/32 too large.
     """
-    from penstock_analysis.dialogue.dialogues import Dialogues
+    from penstock.capture.dialogue.dialogues import Dialogues
 
     choice = CaptureFilter(connections, protocols, streams)
     statistics = Statistics(choice)

@@ -16,9 +16,9 @@ from penstock.cli.streams.common import on_server, server_options
 if TYPE_CHECKING:
     from penstock.app.streams.appending import AppendSummary
     from penstock.core.back import Back
+    from penstock.model.operations import Appended
+    from penstock.model.records import Header
     from penstock.tools.target.naming import Name
-    from penstock_codecs.model import Header
-    from penstock_codecs.operations import Appended
 
 __all__ = ["append_command"]
 
@@ -76,7 +76,7 @@ def append_command(name: str, source: BinaryIO, form: str, as_lines: bool, **opt
 
 
 def _header(text: str) -> Header:
-    from penstock_codecs.model import Header
+    from penstock.model.records import Header
 
     name, equals, value = text.partition("=")
     if not (name and equals):

@@ -14,8 +14,8 @@ from penstock.tools.target import LOSS_WORDS
 
 if TYPE_CHECKING:
     from penstock.core.back import Back
+    from penstock.model.operations import Start
     from penstock.tools.target.naming import Name
-    from penstock_codecs.operations import Start
 
 __all__ = ["INTERRUPTED", "on_server", "position", "server_options"]
 
@@ -78,11 +78,11 @@ def on_server(text: str, said: dict[str, Any], work: Callable[[Back, Name], Awai
     from penstock.app.streams.formats import BadInput
     from penstock.cli.signals import until_signalled
     from penstock.core.errors import CannotStart
+    from penstock.model.failures import OperationFailed
     from penstock.observe import configure_logging
     from penstock.tools.target.back import TARGET_BACK, TargetOptions, open_target_back
     from penstock.tools.target.naming import parse_name
     from penstock.tools.target.url import BadTarget
-    from penstock_codecs.failures import OperationFailed
 
     configure_logging("error", "auto")
     try:

@@ -15,8 +15,8 @@ from penstock.core.config_fields import DEFAULT_BASIN
 
 if TYPE_CHECKING:
     from penstock.core.back import Back
+    from penstock.model.streams import StreamConfig, StreamInfo
     from penstock.tools.target.naming import Name
-    from penstock_codecs.streams import StreamConfig, StreamInfo
 
 __all__ = ["create_command", "delete_command", "streams_command", "trim_command"]
 
@@ -32,8 +32,8 @@ def streams_command(name: str, as_lines: bool, **options: Any) -> None:
     """
 
     async def work(back: Back, target: Name) -> None:
+        from penstock.model.failures import FailureCode, OperationFailed, fail
         from penstock.tools.target.back import TARGET_BACK
-        from penstock_codecs.failures import FailureCode, OperationFailed, fail
 
         failed: dict[str, str] = {}
         async with aclosing(_basins(back, target, failed)) as basins:
@@ -63,8 +63,8 @@ def create_command(name: str, retention: str | None, **options: Any) -> None:
     config = _config(retention)
 
     async def work(back: Back, target: Name) -> None:
-        from penstock_codecs.operations import CreateBasin, CreateStream
-        from penstock_codecs.streams import BasinConfig
+        from penstock.model.operations import CreateBasin, CreateStream
+        from penstock.model.streams import BasinConfig
 
         if target.stream:
             await back.perform(CreateStream(target.ref, config))
@@ -88,7 +88,7 @@ def delete_command(name: str, yes: bool, **options: Any) -> None:
         click.confirm(f"Delete {name} and its records?", abort=True)
 
     async def work(back: Back, target: Name) -> None:
-        from penstock_codecs.operations import DeleteBasin, DeleteStream
+        from penstock.model.operations import DeleteBasin, DeleteStream
 
         await back.perform(DeleteStream(target.ref) if target.stream else DeleteBasin(_basin(target)))
         click.echo(f"deleted {target}", err=True)
@@ -107,14 +107,14 @@ def delete_command(name: str, yes: bool, **options: Any) -> None:
 )
 def trim_command(name: str, before: str, **options: Any) -> None:
     """Remove the records of STREAM before a position."""
-    from penstock_codecs.operations import FromByteOffset, FromTailOffset
+    from penstock.model.operations import FromByteOffset, FromTailOffset
 
     start = position("--before", before)
     if isinstance(start, FromTailOffset | FromByteOffset):
         raise click.UsageError(f"--before: {before!r} is no sequence number, S3P identifier or time")
 
     async def work(back: Back, target: Name) -> None:
-        from penstock_codecs.operations import Trim
+        from penstock.model.operations import Trim
 
         first = await back.perform(Trim(target.ref, start))
         click.echo(f"trimmed {target}: the first record is {first.seq_num}", err=True)
@@ -132,7 +132,7 @@ def _basin(target: Name) -> str:
 
 def _config(retention: str | None) -> StreamConfig:
     from penstock.app.streams.positions import seconds_in
-    from penstock_codecs.streams import INFINITE, Retention, StreamConfig
+    from penstock.model.streams import INFINITE, Retention, StreamConfig
 
     if retention is None:
         return StreamConfig()
@@ -146,7 +146,7 @@ def _config(retention: str | None) -> StreamConfig:
 
 async def _basins(back: Back, target: Name, failed: dict[str, str]) -> AsyncGenerator[str, None]:
     """Yield the names of basins. Adds the backs whose basins are missing to `failed`, each with the reason."""
-    from penstock_codecs.operations import ListBasins
+    from penstock.model.operations import ListBasins
 
     if target.basin:
         yield target.reached_basin
@@ -165,8 +165,8 @@ async def _basins(back: Back, target: Name, failed: dict[str, str]) -> AsyncGene
 
 async def _check_listing(back: Back) -> None:
     """Raise OperationFailed if the server cannot list streams, which a server without basins may also be unable to."""
-    from penstock_codecs.failures import FailureCode, OperationFailed
-    from penstock_codecs.operations import ListStreams
+    from penstock.model.failures import FailureCode, OperationFailed
+    from penstock.model.operations import ListStreams
 
     try:
         await back.perform(ListStreams(DEFAULT_BASIN, limit=1))
@@ -176,7 +176,7 @@ async def _check_listing(back: Back) -> None:
 
 
 async def _streams(back: Back, basin: str, prefix: str) -> AsyncGenerator[StreamInfo, None]:
-    from penstock_codecs.operations import ListStreams
+    from penstock.model.operations import ListStreams
 
     last, more = "", True
     while more:

@@ -15,8 +15,8 @@ from penstock.cli.streams.common import on_server, position, server_options
 if TYPE_CHECKING:
     from penstock.app.streams.reading import ReadSettings
     from penstock.core.back import Back
+    from penstock.model.records import RecordBatch
     from penstock.tools.target.naming import Name
-    from penstock_codecs.model import RecordBatch
 
 __all__ = ["follow_command", "read_command"]
 
@@ -80,7 +80,7 @@ def _print(name: str, form: str, start: str, follow: bool, options: dict[str, An
 
 def _settings(start: str, follow: bool, options: dict[str, Any]) -> ReadSettings:
     from penstock.app.streams.reading import ReadSettings
-    from penstock_codecs.operations import FromSeqNum, FromTimestamp
+    from penstock.model.operations import FromSeqNum, FromTimestamp
 
     end = None if options["until"] is None else position("--until", options["until"])
     if end is not None and not isinstance(end, FromSeqNum | FromTimestamp):
@@ -100,7 +100,7 @@ class _Output:
 
     def write(self, batch: RecordBatch) -> None:
         """Write a batch, without its command records unless the format has headers."""
-        from penstock_codecs.model import is_command
+        from penstock.model.records import is_command
 
         ids = repeat(None) if batch.first_id is None else batch.record_ids()
         pieces = []

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from penstock_analysis.capture import CaptureEvent, CaptureReader
+from penstock.capture.pcapng import CaptureEvent, CaptureReader
 
 __all__ = ["live_events", "with_messages"]
 
@@ -24,8 +24,8 @@ def live_events(pieces: Iterable[bytes]) -> Iterator[list[CaptureEvent]]:
 def with_messages(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the capture again, in pieces of whole blocks, with each message in a comment of the packet that completes
     it. Raises ClickException if it is no capture."""
+    from penstock.capture.wireshark.writing import MessageCommentWriter
     from penstock.recorder.files import APPLICATION
-    from penstock_analysis.wireshark.writing import MessageCommentWriter
 
     writer = MessageCommentWriter(APPLICATION)
     blocks = list(writer.begin())

@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 import click
 
+from penstock.capture.plugin import HTTP, plugins
 from penstock.recorder.captures.choosing import parse_terms
 from penstock.recorder.captures.text import printable
-from penstock_analysis.plugin import HTTP, plugins
 
 __all__ = ["PLURALS", "SPOKEN", "in_words", "parse_selection", "query", "selection_options"]
 

@@ -2,6 +2,6 @@
 
 from penstock.net.grpc.call import GrpcContext, Method
 from penstock.net.grpc.service import GrpcService
-from penstock_codecs.grpc import Code, GrpcError
+from penstock.wire.grpc import Code, GrpcError
 
 __all__ = ["Code", "GrpcContext", "GrpcError", "GrpcService", "Method"]

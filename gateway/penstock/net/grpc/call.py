@@ -12,8 +12,8 @@ import msgspec
 import structlog
 from google.protobuf.message import DecodeError, Message
 
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.grpc import Code, GrpcError, error_of
+from penstock.model.failures import OperationFailed
+from penstock.wire.grpc import Code, GrpcError, error_of
 
 __all__ = ["GrpcContext", "Method", "StreamingMethod", "perform", "stream"]
 

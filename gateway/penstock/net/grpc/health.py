@@ -17,7 +17,7 @@ from penstock.net.draining import SHUTTING_DOWN
 from penstock.net.grpc.call import GrpcContext, Method, StreamingMethod
 from penstock.net.grpc.service import GrpcService
 from penstock.net.http.exchange import Exchange
-from penstock_codecs.grpc import Code, GrpcError, error_of
+from penstock.wire.grpc import Code, GrpcError, error_of
 
 __all__ = ["HealthService", "ServingStatus", "is_health"]
 

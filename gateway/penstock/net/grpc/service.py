@@ -9,14 +9,15 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import MIB
 from penstock.net.draining import SHUTTING_DOWN
 from penstock.net.grpc.call import GrpcContext, Method, StreamingMethod, perform, stream
 from penstock.net.http.exchange import Exchange, HeaderList, Request
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import too_many
 from penstock.observe.metrics.clients import count_error
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.grpc import (
+from penstock.wire.grpc import (
     ENCODINGS,
     MAX_MESSAGE,
     Code,
@@ -28,7 +29,6 @@ from penstock_codecs.grpc import (
     status_fields,
     timeout_seconds,
 )
-from penstock_codecs.limits import MIB
 
 __all__ = ["GrpcService"]
 

@@ -8,10 +8,10 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from penstock.model.failures import fail
 from penstock.net.http.client import HttpClient
 from penstock.net.upstream import broke
-from penstock_codecs.failures import fail
-from penstock_codecs.grpc import MAX_MESSAGE, GrpcError, MessageReader, call_headers, error_in, failure_code, frame
+from penstock.wire.grpc import MAX_MESSAGE, GrpcError, MessageReader, call_headers, error_in, failure_code, frame
 
 __all__ = ["unary"]
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock_codecs.http import Buffer
+from penstock.wire.http import Buffer
 
 __all__ = ["Exchange", "Handler", "HeaderList", "Refetch", "Request"]
 

@@ -13,11 +13,11 @@ import trio
 
 from penstock.core.back import Following, ReadSession
 from penstock.core.rereading import BatchExtent
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.records import RecordBatch, StreamPosition
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Refetch
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.http import Buffer
-from penstock_codecs.model import RecordBatch, StreamPosition
+from penstock.wire.http import Buffer
 
 __all__ = ["TIME_OVER", "FollowedExchange", "FollowingSession", "Heartbeats"]
 

@@ -7,12 +7,12 @@ from typing import Protocol
 
 import trio
 
+from penstock.model.failures import Failure, FailureCode
 from penstock.net.draining import Draining
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.serving import HttpSettings, serve_http
 from penstock.net.http.traced import traced_requests
-from penstock_codecs.failures import Failure, FailureCode
-from penstock_codecs.http_failures import failure_to_http
+from penstock.wire.http_failures import failure_to_http
 
 __all__ = ["HttpFront", "HttpServer", "refuse_http"]
 

@@ -7,11 +7,11 @@ from typing import Final
 
 import trio
 
+from penstock.model.failures import FailureCode, fail
 from penstock.net.http.exchange import Exchange
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import HeldBytes
 from penstock.net.transport import MessagePace
-from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["PacedBody", "whole_body"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.model.failures import FailureCode, fail
 from penstock.net.http.exchange import Request
-from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["check_preconditions"]
 

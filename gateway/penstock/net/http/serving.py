@@ -11,8 +11,8 @@ from penstock.net.http.server.settings import HttpSettings
 from penstock.net.limits import current_quota
 from penstock.net.transport import Transport
 from penstock.observe.taps.tapped import encrypted
-from penstock_codecs.codec import Role
-from penstock_codecs.http import HttpCodec, connection, sniff
+from penstock.wire.codec import Role
+from penstock.wire.http import HttpCodec, connection, sniff
 
 __all__ = ["HttpSettings", "serve_http"]
 

@@ -31,10 +31,10 @@ from typing import Final, Self
 import structlog
 import trio
 
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import KIB
 from penstock.net.limits.settings import Limits
 from penstock.observe.metrics.families import LIMITED
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import KIB
 
 __all__ = [
     "CONNECTION_QUOTA",

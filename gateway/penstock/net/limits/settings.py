@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from penstock.core.config_fields import Table, key
-from penstock_codecs.limits import MIB
+from penstock.model.limits import MIB
 
 __all__ = ["Limits"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
+from penstock.model.failures import FailureCode
+from penstock.model.features import Feature
 from penstock.observe.metrics.families import CLIENT_ERRORS, HTTP_RESPONSES, PAUSED_SECONDS, RECORDS_DROPPED
 from penstock.observe.metrics.meters import current_client
 from penstock.observe.metrics.running_timers import running_timer
 from penstock.observe.taps.tap import CONNECTION
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.features import Feature
 
 __all__ = ["Pauses", "count_dropped", "count_error", "count_response"]
 

@@ -17,14 +17,14 @@ from typing import Any, Final, TypeVar
 
 from penstock.core.back import AppendSession, AppendSessionWrapper, Following, ReadSession, ReadSessionWrapper
 from penstock.core.passthrough import RawSession
+from penstock.model.byte_operations import AppendBytes, BytesRead, ReadBytes
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import Append, Appended, Operation, restamped_records
+from penstock.model.records import RecordBatch
 from penstock.observe.metrics.meters import FlowMeters, Meter, snake_case
 from penstock.observe.metrics.spans import AppendGroups, SessionSpan, operation_span
 from penstock.observe.tracing import tracer
-from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.http import Buffer, FramePieces, ResponseHead
-from penstock_codecs.model import RecordBatch
-from penstock_codecs.operations import Append, Appended, Operation, restamped_records
+from penstock.wire.http import Buffer, FramePieces, ResponseHead
 
 __all__ = ["metered_appends", "metered_operation", "metered_passage", "metered_reads"]
 

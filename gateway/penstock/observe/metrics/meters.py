@@ -8,6 +8,8 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Final
 
+from penstock.model.failures import FailureCode
+from penstock.model.records import RecordBatch
 from penstock.observe.metrics.families import (
     APPEND_SECONDS,
     APPEND_WAIT_SECONDS,
@@ -22,8 +24,6 @@ from penstock.observe.metrics.families import (
 )
 from penstock.observe.metrics.series import Count, Histogram
 from penstock.observe.taps.tap import CONNECTION
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import RecordBatch
 
 __all__ = ["PROTOCOL", "FlowMeters", "Meter", "current_client", "meter", "snake_case"]
 

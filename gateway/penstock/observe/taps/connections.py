@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 import trio
 
+from penstock.capture.pcapng import Conversation, Side, SocketAddress
 from penstock.observe import next_connection_number
 from penstock.observe.metrics.families import (
     BACK_CONNECTIONS,
@@ -20,7 +21,6 @@ from penstock.observe.metrics.series import Count
 from penstock.observe.taps.sink import Sink
 from penstock.observe.taps.tap import Tap, Use, Watcher
 from penstock.observe.taps.tapped import TappedStream, encrypted, tapped
-from penstock_analysis.capture import Conversation, Side, SocketAddress
 
 __all__ = ["Connections", "Dialled", "Opening"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from penstock_analysis.capture import CaptureEvent
+from penstock.capture.pcapng import CaptureEvent
 
 __all__ = ["Sink"]
 

@@ -16,12 +16,12 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 from msgspec.structs import replace
 
+from penstock.capture.pcapng import CaptureEvent, Chunk, Closed, Conversation, Joined, Noted, Opened, Sender, Side
+from penstock.model.records import StreamRef
 from penstock.observe.metrics.families import BACK_NETWORK_BYTES, BACK_OUTFLOW_BYTES, NETWORK_BYTES, OUTFLOW_BYTES
 from penstock.observe.metrics.series import Count
 from penstock.observe.taps.sink import Sink
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Noted, Opened, Sender, Side
-from penstock_codecs.http import Buffer, Preludes
-from penstock_codecs.model import StreamRef
+from penstock.wire.http import Buffer, Preludes
 
 __all__ = ["CONNECTION", "MOST_USES", "HttpStart", "Tap", "Use", "Watcher", "note_identity", "note_use"]
 

@@ -7,7 +7,7 @@ import os
 import trio
 
 from penstock.observe.taps.tap import Tap
-from penstock_codecs.http import Buffer
+from penstock.wire.http import Buffer
 
 __all__ = ["TappedStream", "encrypted", "tapped"]
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock_analysis.capture import Conversation
-from penstock_analysis.dialogue import Message, Problem, SeenRecord
-from penstock_analysis.plugin import plugins
+from penstock.capture.dialogue import Message, Problem, SeenRecord
+from penstock.capture.pcapng import Conversation
+from penstock.capture.plugin import plugins
 
 __all__ = ["FILTER_TERMS", "PROTOCOLS", "CaptureFilter", "parse_filter", "parse_terms"]
 

@@ -14,14 +14,14 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
+from penstock.capture.dialogue import Message, Problem
+from penstock.capture.dialogue.http.exchange import CODINGS
+from penstock.capture.pcapng import CaptureEvent, Chunk, Conversation, Sender
+from penstock.model.limits import KIB
 from penstock.recorder.captures.lines import conversation_keys, utc
 from penstock.recorder.captures.recent import RecentBytes
-from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender
-from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.http.exchange import CODINGS
-from penstock_codecs.compression import DecompressionError, decompress
-from penstock_codecs.http import RequestHead, ResponseHead
-from penstock_codecs.limits import KIB
+from penstock.wire.compression import DecompressionError, decompress
+from penstock.wire.http import RequestHead, ResponseHead
 
 __all__ = ["MAX_EXCHANGES", "HarEntries", "har_head"]
 

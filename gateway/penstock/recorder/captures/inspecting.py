@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from penstock.capture.dialogue import Message, Problem, SeenRecord
+from penstock.capture.pcapng import CaptureEvent, Chunk, Conversation, Sender
+from penstock.model.limits import KIB
 from penstock.recorder.captures.lines import message_line, problem_line, record_line
 from penstock.recorder.captures.recent import RecentBytes
 from penstock.recorder.captures.text import dump
-from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender
-from penstock_analysis.dialogue import Message, Problem, SeenRecord
-from penstock_codecs.limits import KIB
 
 __all__ = ["Inspector"]
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue import Message, Problem
+from penstock.capture.dialogue import Message, Problem
+from penstock.capture.pcapng import Sender
 
 __all__ = ["BrokenClause", "Judgement", "judged"]
 

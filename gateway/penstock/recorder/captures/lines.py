@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from penstock_codecs.model import Headers
+from penstock.model.records import Headers
 
 if TYPE_CHECKING:
-    from penstock_analysis.capture import Conversation
-    from penstock_analysis.dialogue import Message, Problem, SeenRecord
-    from penstock_analysis.dialogue.summaries import Summary
+    from penstock.capture.dialogue import Message, Problem, SeenRecord
+    from penstock.capture.dialogue.summaries import Summary
+    from penstock.capture.pcapng import Conversation
 
 __all__ = [
     "as_json",
@@ -136,7 +136,7 @@ def record_line(record: SeenRecord) -> dict[str, Any]:
 
 def summary_line(summary: Summary) -> dict[str, Any]:
     """Return the summary of a conversation."""
-    from penstock_analysis.capture import Sender  # other lines need no captures
+    from penstock.capture.pcapng import Sender  # other lines need no captures
 
     conversation = summary.conversation
     return {

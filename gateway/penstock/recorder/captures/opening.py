@@ -10,8 +10,8 @@ from typing import Any, BinaryIO, Final, Protocol, cast
 
 import zstandard
 
-from penstock_analysis.capture import CaptureEvent, CaptureReader, Conversation, Side
-from penstock_codecs.limits import MIB
+from penstock.capture.pcapng import CaptureEvent, CaptureReader, Conversation, Side
+from penstock.model.limits import MIB
 
 __all__ = ["STANDARD_INPUT", "CaptureEvents", "UnreadableCapture", "capture_files", "recorded_side"]
 

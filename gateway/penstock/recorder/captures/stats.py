@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from penstock.capture.dialogue import APPENDED, Message, Problem
+from penstock.capture.dialogue.failures import Failures
+from penstock.capture.pcapng import CaptureEvent, Chunk, Conversation
 from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.lines import utc
-from penstock_analysis.capture import CaptureEvent, Chunk, Conversation
-from penstock_analysis.dialogue import APPENDED, Message, Problem
-from penstock_analysis.dialogue.failures import Failures
 
 if TYPE_CHECKING:
-    from penstock_analysis.dialogue.dialogues import Dialogues
+    from penstock.capture.dialogue.dialogues import Dialogues
 
 __all__ = [
     "MAX_GROUPS",

@@ -14,10 +14,10 @@ import trio
 
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.grants import Grant
+from penstock.model.access_tokens import AccessTokenInfo
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
 from penstock.routing.access.revocation import RevocationMonitor
 from penstock.routing.access.token_file import TokenFile, TokenPage, parse_token
-from penstock_codecs.access_tokens import AccessTokenInfo
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 
 __all__ = ["Authority", "FileOfTokens", "TokenPlace"]
 

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT, NO_IDENTITIES, Identities
+from penstock.model.failures import OperationFailed
 from penstock.net.http.exchange import Request
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import too_many
 from penstock.observe.taps.tap import note_identity
 from penstock.routing.access.authority import UNKNOWN, Authority
-from penstock_codecs.failures import OperationFailed
 
 __all__ = ["Admitted", "ClientRules", "admit", "admit_identity", "admit_token"]
 

@@ -30,12 +30,10 @@ from penstock.core.identity import CLIENT
 from penstock.core.passthrough import Passthrough
 from penstock.core.permissions import APPEND, MANAGE, READ, Permission
 from penstock.core.scopes import common_prefix
-from penstock.routing.access.revocation import RevocationMonitor, Watched
-from penstock_codecs.access_tokens import Op, ResourceSet
-from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetByteStreamInfo, Seal, UpdateAttribute
-from penstock_codecs.failures import Failure, OperationFailed
-from penstock_codecs.model import RecordBatch, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.access_tokens import Op, ResourceSet
+from penstock.model.byte_operations import AppendBytes, GetAttribute, GetByteStreamInfo, Seal, UpdateAttribute
+from penstock.model.failures import Failure, OperationFailed
+from penstock.model.operations import (
     Append,
     Appended,
     CheckTail,
@@ -58,8 +56,10 @@ from penstock_codecs.operations import (
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.streams import BasinInfo, StreamConfig, StreamInfo
-from penstock_codecs.usage_operations import GetStorage, GetUsage, ListActiveBasins
+from penstock.model.records import RecordBatch, StreamRef
+from penstock.model.streams import BasinInfo, StreamConfig, StreamInfo
+from penstock.model.usage_operations import GetStorage, GetUsage, ListActiveBasins
+from penstock.routing.access.revocation import RevocationMonitor, Watched
 
 __all__ = ["OPS", "GuardedBack", "ops_of_append"]
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import trio
 
-from penstock_codecs.failures import FailureCode, fail
+from penstock.model.failures import FailureCode, fail
 
 __all__ = ["MOST_WAITING", "Passwords", "basic_credentials", "check_hash", "hash_password"]
 

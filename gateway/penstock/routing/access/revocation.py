@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from penstock.core.grants import Grant
-from penstock_codecs.failures import Failure, OperationFailed
+from penstock.model.failures import Failure, OperationFailed
 
 __all__ = ["LAPSE_SECONDS", "RevocationMonitor", "Watched"]
 

@@ -21,8 +21,8 @@ from typing import Final
 import msgspec
 
 from penstock.core.grants import Grant
-from penstock_codecs.access_tokens import AccessTokenInfo, decode_info, encode_info
-from penstock_codecs.failures import FailureCode, fail
+from penstock.model.access_tokens import AccessTokenInfo, decode_info, encode_info
+from penstock.model.failures import FailureCode, fail
 
 __all__ = ["TokenFile", "TokenFileError", "TokenPage", "new_secret", "parse_token"]
 

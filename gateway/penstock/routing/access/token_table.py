@@ -19,12 +19,12 @@ from typing import Final
 from penstock.backends.logged_tables import LoggedTables
 from penstock.core.grants import Grant
 from penstock.core.internal_names import GATEWAY_TABLES
+from penstock.model.access_tokens import AccessTokenInfo, decode_info, encode_info
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.table_operations import NOT_EXISTS, ReadTable
 from penstock.routing.access.authority import TokenPlace
 from penstock.routing.access.token_file import TokenPage, new_secret
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.access_tokens import AccessTokenInfo, decode_info, encode_info
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.table_operations import NOT_EXISTS, ReadTable
 
 __all__ = ["TableOfTokens"]
 

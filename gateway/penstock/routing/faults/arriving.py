@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 
 import trio
 
+from penstock.model.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.model.operations import Appended
+from penstock.model.records import RecordId, StreamPosition
 from penstock.net.cutting import cut_connection
 from penstock.routing.faults.rule import Action, FaultDirection, MessageKind, MessageSubject
 from penstock.routing.faults.rules import Faults
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import RecordId, StreamPosition
-from penstock_codecs.operations import Appended
 
 __all__ = ["GHOST", "AnswerFault", "answer_fault", "apply_request_faults", "dropped_failure"]
 

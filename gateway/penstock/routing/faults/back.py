@@ -26,16 +26,16 @@ from penstock.core.back import (
 )
 from penstock.core.identity import CLIENT
 from penstock.core.passthrough import Passthrough
+from penstock.model.byte_operations import AppendAs, AppendBytes, BytesRead, ReadBytes
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.operations import Append, Appended, Operation, Read
+from penstock.model.records import U64_MAX, RecordBatch, StreamRef
+from penstock.model.streams import StreamConfig
 from penstock.net.cutting import CUT_CONNECTION
 from penstock.routing.faults.arriving import GHOST, AnswerFault, answer_fault, apply_request_faults, dropped_failure
 from penstock.routing.faults.messages import DUE, DueMessages
 from penstock.routing.faults.rule import Action, FaultDirection, MessageKind, MessageSubject, Rule
 from penstock.routing.faults.rules import Faults
-from penstock_codecs.byte_operations import AppendAs, AppendBytes, BytesRead, ReadBytes
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import U64_MAX, RecordBatch, StreamRef
-from penstock_codecs.operations import Append, Appended, Operation, Read
-from penstock_codecs.streams import StreamConfig
 
 __all__ = ["FaultyAppends", "FaultyBack", "FaultyReads"]
 

@@ -10,7 +10,7 @@ from penstock.net.http.exchange import Exchange, HeaderList, Refetch, Request
 from penstock.net.http.front_server import HttpFront
 from penstock.routing.faults.messages import due_message, send_faulty
 from penstock.routing.faults.rules import Faults
-from penstock_codecs.http import Buffer
+from penstock.wire.http import Buffer
 
 __all__ = ["FaultyFront"]
 

@@ -13,9 +13,9 @@ import msgspec
 import structlog
 
 from penstock.core.matching import StreamPattern
+from penstock.model.failures import Failure, FailureCode
+from penstock.model.records import StreamRef
 from penstock.observe.metrics.families import FAULTS
-from penstock_codecs.failures import Failure, FailureCode
-from penstock_codecs.model import StreamRef
 
 __all__ = ["Action", "Fault", "FaultDirection", "MessageKind", "MessageSubject", "Rule"]
 

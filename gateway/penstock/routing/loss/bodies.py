@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.model.envelope import is_marked, unwrap, wrap
+from penstock.model.failures import FailureCode, fail
+from penstock.model.features import Feature, feature_of
+from penstock.model.records import NO_HEADERS, Headers
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.envelope import is_marked, unwrap, wrap
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.features import Feature, feature_of
-from penstock_codecs.model import NO_HEADERS, Headers
 
 __all__ = ["to_bodies", "to_records"]
 

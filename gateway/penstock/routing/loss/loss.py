@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock_codecs.envelope import is_marked, unwrap, wrap
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.features import Feature, feature_of
-from penstock_codecs.model import NO_HEADERS, Headers, RecordBatch, RecordId, equal_runs
-from penstock_codecs.operations import Capability
+from penstock.model.envelope import is_marked, unwrap, wrap
+from penstock.model.failures import FailureCode, fail
+from penstock.model.features import Feature, feature_of
+from penstock.model.operations import Capability
+from penstock.model.records import NO_HEADERS, Headers, RecordBatch, RecordId, equal_runs
 
 __all__ = ["Carried", "Loss", "LossPolicy", "LossRefusal", "carry", "take_in"]
 
@@ -28,7 +28,7 @@ class Loss(Enum):
     REFUSE = "refuse"
     """It fails with an error that names the record."""
     ENVELOPE = "envelope"
-    """The record travels as an envelope in the body (`penstock_codecs.envelope`)."""
+    """The record travels as an envelope in the body (`penstock.model.envelope`)."""
     DROP = "drop"
     """It is left out, and counted."""
 

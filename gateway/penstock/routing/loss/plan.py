@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from penstock.model.features import Feature
+from penstock.model.limits import MIB
+from penstock.model.operations import Capability
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.features import Feature
-from penstock_codecs.limits import MIB
-from penstock_codecs.operations import Capability
 
 __all__ = ["EMBEDDED_SIDE", "BackSide", "Fate", "FrontSide", "Item", "LossPlan", "bodies", "carried", "plan_losses"]
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.core.back import Back
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs.byte_operations import (
+from penstock.model.byte_operations import (
     NO_ATTRIBUTE,
     AppendAs,
     AppendBytes,
@@ -20,8 +20,8 @@ from penstock_codecs.byte_operations import (
     Merge,
     UpdateAttribute,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import StreamRef
 
 __all__ = ["Attributes"]
 

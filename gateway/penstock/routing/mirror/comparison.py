@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from penstock.model.records import Headers, Record
 from penstock.routing.mirror.hashing import HashedParts, alone, chain
 from penstock.routing.mirror.state import MirrorDifference, MirroredStream
-from penstock_codecs.model import Headers, Record
 
 __all__ = ["compare_records"]
 

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from penstock_codecs.model import Record
+from penstock.model.records import Record
 
 __all__ = ["NO_RECORDS", "HashedParts", "alone", "chain"]
 

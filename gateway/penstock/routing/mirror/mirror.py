@@ -15,6 +15,9 @@ import trio
 from msgspec.structs import replace
 
 from penstock.core.back import Back
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import ListBasins, ListStreams
+from penstock.model.records import StreamRef
 from penstock.routing.mirror.attributes import Attributes
 from penstock.routing.mirror.hashing import HashedParts
 from penstock.routing.mirror.queue import Queue
@@ -24,9 +27,6 @@ from penstock.routing.mirror.state import CAUSES, MirroredStream, StateTable
 from penstock.routing.mirror.tap import ReportingBack
 from penstock.routing.mirror.turn import MOVED, Turn
 from penstock.routing.target import Target
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import ListBasins, ListStreams
 
 __all__ = ["Mirror", "Totals", "visit_streams"]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from penstock_codecs.model import StreamRef
+from penstock.model.records import StreamRef
 
 __all__ = ["Lag", "Queue"]
 

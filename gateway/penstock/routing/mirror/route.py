@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from penstock.core.back import Back
 from penstock.core.internal_names import GATEWAY_TABLES
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.records import StreamRef
 from penstock.routing.mirror.attributes import Attributes
 from penstock.routing.mirror.mirror import Mirror
 from penstock.routing.mirror.settings import MirrorSettings
@@ -21,8 +23,6 @@ from penstock.routing.mirror.sides import Sides
 from penstock.routing.mirror.state import MirroredStream, StateTable
 from penstock.routing.target import Target, TargetHolder
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
 
 __all__ = ["CutOver", "MirroredRoute", "reasons_against"]
 

@@ -9,11 +9,9 @@ from typing import Final
 import msgspec
 
 from penstock.core.back import Back, Following, ReadSession
-from penstock.routing.mirror.hashing import HashedParts, alone
-from penstock_codecs.byte_operations import GetByteStreamInfo, Seal
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import NO_HEADERS, Record, RecordBatch, StreamRef, metered_size
-from penstock_codecs.operations import (
+from penstock.model.byte_operations import GetByteStreamInfo, Seal
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import (
     Append,
     Capability,
     CheckTail,
@@ -25,7 +23,9 @@ from penstock_codecs.operations import (
     Read,
     ReconfigureStream,
 )
-from penstock_codecs.streams import BasinConfig, StreamConfig, StreamConfigPatch, TimestampingMode
+from penstock.model.records import NO_HEADERS, Record, RecordBatch, StreamRef, metered_size
+from penstock.model.streams import BasinConfig, StreamConfig, StreamConfigPatch, TimestampingMode
+from penstock.routing.mirror.hashing import HashedParts, alone
 
 __all__ = ["NOT_THERE", "MirrorReader", "Sides", "kept_parts", "open_reader"]
 

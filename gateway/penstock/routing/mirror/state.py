@@ -9,9 +9,9 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.back import Back
+from penstock.model.records import StreamRef
 from penstock.routing.mirror.hashing import NO_RECORDS, HashedParts
 from penstock.tables.struct_table import Prefix, StructTable
-from penstock_codecs.model import StreamRef
 
 __all__ = ["CAUSES", "MirrorDifference", "MirroredStream", "StateTable"]
 

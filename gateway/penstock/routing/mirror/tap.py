@@ -8,11 +8,11 @@ from typing import Final, TypeVar
 
 from penstock.core.back import AppendSession, AppendSessionWrapper, Back, BackWrapper
 from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.model.byte_operations import AppendBytes, Merge, Seal
+from penstock.model.operations import Append, Appended, CreateStream, EnsureStream, Operation
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
 from penstock.routing.mirror.attributes import Attributes
-from penstock_codecs.byte_operations import AppendBytes, Merge, Seal
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Appended, CreateStream, EnsureStream, Operation
-from penstock_codecs.streams import StreamConfig
 
 __all__ = ["ReportingBack"]
 

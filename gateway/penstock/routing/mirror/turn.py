@@ -16,14 +16,14 @@ import trio
 from msgspec.structs import replace
 
 from penstock.core.back import Following, ReadSession
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
+from penstock.model.operations import Capability, FromSeqNum, Read
+from penstock.model.records import Record, RecordBatch, metered_size
 from penstock.routing.mirror.comparison import compare_records
 from penstock.routing.mirror.settings import MirrorSettings, OnRefused
 from penstock.routing.mirror.sides import NOT_THERE, MirrorReader, Sides, open_reader
 from penstock.routing.mirror.state import MirrorDifference, MirroredStream
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
-from penstock_codecs.model import Record, RecordBatch, metered_size
-from penstock_codecs.operations import Capability, FromSeqNum, Read
 
 __all__ = ["MOVED", "Turn"]
 

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from penstock_analysis.dialogue import SeenRecord
-from penstock_codecs.envelope import is_marked, unwrap
+from penstock.capture.dialogue import SeenRecord
+from penstock.model.envelope import is_marked, unwrap
 
 __all__ = ["BadField", "Digests", "Fields", "unwrapped_record"]
 
@@ -75,7 +75,7 @@ class Fields(msgspec.Struct, frozen=True):
 
 
 def unwrapped_record(record: SeenRecord) -> SeenRecord:
-    """Return the record that an envelope carries (`penstock_codecs.envelope`), at the position of the envelope; any
+    """Return the record that an envelope carries (`penstock.model.envelope`), at the position of the envelope; any
     other record as it is."""
     for _ in range(_MOST_ENVELOPES):
         if record.headers or not is_marked(record.body):

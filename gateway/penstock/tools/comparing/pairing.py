@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
+from penstock.capture.dialogue.records import plain_stream
+from penstock.capture.plugin import plugins
 from penstock.tools.comparing.record_table import ComparedStream
-from penstock_analysis.dialogue.records import plain_stream
-from penstock_analysis.plugin import plugins
 
 __all__ = ["Pairs", "called", "join_names", "pair_streams", "wanted"]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
+from penstock.capture.dialogue import APPENDED, SeenRecord
 from penstock.tools.comparing.fields import Fields, unwrapped_record
-from penstock_analysis.dialogue import APPENDED, SeenRecord
 
 __all__ = ["PREVIEW_BYTES", "ComparedStream", "Input", "RecordRow", "RecordTable"]
 

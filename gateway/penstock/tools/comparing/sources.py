@@ -7,16 +7,16 @@ from typing import Any, Final
 
 import trio
 
+from penstock.capture.dialogue import DELIVERED, Message, Problem, SeenRecord
+from penstock.capture.dialogue.dialogues import Dialogues
+from penstock.capture.pcapng import CaptureEvent, Side
+from penstock.capture.plugin import plugins
 from penstock.core.back import Back, Following
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import FromSeqNum, Read
+from penstock.model.records import RecordBatch, StreamRef
 from penstock.protocols.plugin import ListenerKind, listener_kinds
 from penstock.tools.comparing.record_table import ComparedStream, Input, RecordTable
-from penstock_analysis.capture import CaptureEvent, Side
-from penstock_analysis.dialogue import DELIVERED, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.dialogues import Dialogues
-from penstock_analysis.plugin import plugins
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import RecordBatch, StreamRef
-from penstock_codecs.operations import FromSeqNum, Read
 
 __all__ = ["put_capture", "put_live", "stream_on_server"]
 

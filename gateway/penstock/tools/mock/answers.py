@@ -14,11 +14,11 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
+from penstock.capture.pcapng import CaptureEvent, Closed, Conversation, Sender
+from penstock.model.expressions import compile_expression
 from penstock.net.listeners import MANAGEMENT
 from penstock.tools.mock.exchanges import ExchangeReader, Part, PartKind, exchange_reader
 from penstock.tools.replay.recorded import protocol_of
-from penstock_analysis.capture import CaptureEvent, Closed, Conversation, Sender
-from penstock_codecs.expressions import compile_expression
 
 __all__ = ["AnswerBook", "RecordedAnswer", "Undecided", "alike", "same_bytes"]
 

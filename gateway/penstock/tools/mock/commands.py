@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import trio
 
+from penstock.capture.pcapng import Chunk, Conversation, Opened, Sender, Side, SocketAddress
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import KIB
 from penstock.net.upstream import Upstream
 from penstock.protocols.plugin import listener_kinds
 from penstock.tools.mock.answers import RecordedAnswer
 from penstock.tools.mock.exchanges import CommandExchanges, Part, PartKind
 from penstock.tools.mock.state import MockState
-from penstock_analysis.capture import Chunk, Conversation, Opened, Sender, Side, SocketAddress
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import KIB
 
 __all__ = ["CommandMock"]
 

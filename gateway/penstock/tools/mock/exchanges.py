@@ -11,17 +11,17 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
+from penstock.capture.dialogue import Message, Problem
+from penstock.capture.dialogue.choosing import dialogue_for
+from penstock.capture.dialogue.http.collector import MessageCollector
+from penstock.capture.dialogue.http.dialogue import HttpDialogue
+from penstock.capture.dialogue.http.exchanges import SeenExchanges
+from penstock.capture.pcapng import CaptureEvent, Chunk, Conversation, Lost, Sender
+from penstock.capture.plugin import plugins
 from penstock.protocols.plugin import listener_kinds
 from penstock.tools.replay.recorded import is_http
-from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Lost, Sender
-from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.choosing import dialogue_for
-from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.dialogue import HttpDialogue
-from penstock_analysis.dialogue.http.exchanges import SeenExchanges
-from penstock_analysis.plugin import plugins
-from penstock_codecs.http import HttpHeaders, RequestHead, ResponseHead
-from penstock_codecs.http.observer.faults import TimedRange
+from penstock.wire.http import HttpHeaders, RequestHead, ResponseHead
+from penstock.wire.http.observer.faults import TimedRange
 
 __all__ = [
     "CommandExchanges",

@@ -18,23 +18,23 @@ from penstock.app.config import Config
 from penstock.app.host import HostServices, OpenEmbedded
 from penstock.app.streams.appending import divided
 from penstock.app.streams.formats import NewRecord
+from penstock.capture.dialogue import Message, SeenRecord
+from penstock.capture.dialogue.dialogues import Dialogues
+from penstock.capture.pcapng import CaptureEvent
 from penstock.core.address import Address
 from penstock.core.back import Back
 from penstock.core.config_fields import DEFAULT_BASIN, check_basin, check_stream
 from penstock.core.errors import CannotStart
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import MIB
+from penstock.model.operations import Append, EnsureBasin, EnsureStream, FromSeqNum, Trim
+from penstock.model.records import RecordId, StreamRef, metered_size
+from penstock.model.streams import BasinConfig, Retention, StreamConfig
 from penstock.net.listeners import MANAGEMENT
 from penstock.net.upstream import Watch
 from penstock.protocols.plugin import listener_kinds
 from penstock.tools.comparing.fields import unwrapped_record
 from penstock.tools.mock.gateway import open_gateway
-from penstock_analysis.capture import CaptureEvent
-from penstock_analysis.dialogue import Message, SeenRecord
-from penstock_analysis.dialogue.dialogues import Dialogues
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import RecordId, StreamRef, metered_size
-from penstock_codecs.operations import Append, EnsureBasin, EnsureStream, FromSeqNum, Trim
-from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
 
 __all__ = ["ForkedRecords", "StreamFork", "open_fork", "parse_fork", "stream_recorded_as"]
 

@@ -13,6 +13,10 @@ from contextlib import suppress
 
 import trio
 
+from penstock.capture.dialogue.http.exchanges import stream_asked_for
+from penstock.capture.pcapng import Conversation, Side, SocketAddress
+from penstock.model.failures import LocalProtocolError, OperationFailed
+from penstock.model.limits import MIB
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.http.client.connection import HttpStream
 from penstock.net.http.exchange import Exchange
@@ -20,11 +24,7 @@ from penstock.net.upstream import Upstream
 from penstock.tools.mock.answers import RecordedAnswer, Undecided, same_bytes
 from penstock.tools.mock.exchanges import HOP_BY_HOP, PartKind, request_head
 from penstock.tools.mock.state import MockState
-from penstock_analysis.capture import Conversation, Side, SocketAddress
-from penstock_analysis.dialogue.http.exchanges import stream_asked_for
-from penstock_codecs.failures import LocalProtocolError, OperationFailed
-from penstock_codecs.http import RequestHead
-from penstock_codecs.limits import MIB
+from penstock.wire.http import RequestHead
 
 __all__ = ["HttpMock"]
 

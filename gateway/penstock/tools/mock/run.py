@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import trio
 
+from penstock.capture.pcapng import Side
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart, out_of_groups
 from penstock.net.upstream import Upstream, UpstreamSettings
@@ -28,7 +29,6 @@ from penstock.tools.mock.origins import Origins
 from penstock.tools.mock.report import MockReport
 from penstock.tools.mock.servers import LOOPBACK, open_mock_servers
 from penstock.tools.mock.state import MockState
-from penstock_analysis.capture import Side
 
 __all__ = ["CommandNotRun", "MockSettings", "run_command", "run_with_mocks"]
 

@@ -17,6 +17,7 @@ import trio
 
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart
+from penstock.model.limits import KIB
 from penstock.net.http.exchange import Exchange, Handler
 from penstock.net.http.serving import serve_http
 from penstock.net.tls import tls_stream
@@ -25,7 +26,6 @@ from penstock.tools.mock.commands import CommandMock
 from penstock.tools.mock.exchanges import has_equal_requests, over_http
 from penstock.tools.mock.http import HttpMock
 from penstock.tools.mock.state import MockState
-from penstock_codecs.limits import KIB
 
 __all__ = ["LOOPBACK", "mocked", "open_mock_servers"]
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from penstock.model.records import StreamRef
 from penstock.net.upstream import Upstream
 from penstock.tools.mock.answers import AnswerBook
 from penstock.tools.mock.fork import stream_recorded_as
 from penstock.tools.mock.naming import normalized_test
 from penstock.tools.mock.origins import Origins
 from penstock.tools.mock.report import MockReport
-from penstock_codecs.model import StreamRef
 
 __all__ = ["MockState"]
 

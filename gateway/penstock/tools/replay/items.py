@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, SeenRecord
-from penstock_analysis.plugin import layers_settled_by_record, plugins, unasked_layers
-from penstock_codecs.http import Body, End, RequestHead, Reset
+from penstock.capture.dialogue import APPENDED, DELIVERED, Message, SeenRecord
+from penstock.capture.pcapng import Sender
+from penstock.capture.plugin import layers_settled_by_record, plugins, unasked_layers
+from penstock.wire.http import Body, End, RequestHead, Reset
 
 __all__ = ["ClientSent", "Finish", "Item", "Move", "NewRecords", "Over", "ServerGave", "given_by", "outcome_of"]
 

@@ -13,7 +13,10 @@ from typing import Final, Protocol
 
 import trio
 
+from penstock.capture.pcapng import Conversation, Side, SocketAddress
 from penstock.core.errors import CannotStart
+from penstock.model.failures import LocalProtocolError, OperationFailed
+from penstock.model.limits import KIB
 from penstock.net.http.client.connection import HttpClientConnection, HttpStream
 from penstock.net.http.client.settings import HttpClientSettings
 from penstock.net.tls import ClientTls
@@ -24,11 +27,8 @@ from penstock.observe.taps.tapped import encrypted, tapped
 from penstock.protocols.servers import Server
 from penstock.tools.replay.items import ClientSent
 from penstock.tools.replay.report import ReplayTally
-from penstock_analysis.capture import Conversation, Side, SocketAddress
-from penstock_codecs.codec import Role
-from penstock_codecs.failures import LocalProtocolError, OperationFailed
-from penstock_codecs.http import Body, End, HttpHeaders, RequestHead, Reset, connection
-from penstock_codecs.limits import KIB
+from penstock.wire.codec import Role
+from penstock.wire.http import Body, End, HttpHeaders, RequestHead, Reset, connection
 
 __all__ = [
     "CONNECT_SECONDS",

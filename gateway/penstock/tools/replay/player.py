@@ -13,13 +13,13 @@ from typing import Final
 import msgspec
 import trio
 
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import KIB, MIB
 from penstock.tools.replay import PATIENCE_SECONDS
 from penstock.tools.replay.items import ClientSent, Finish, Item, Over, ServerGave
 from penstock.tools.replay.live import Live
 from penstock.tools.replay.report import ReplayTally, Report
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.http import Reset
-from penstock_codecs.limits import KIB, MIB
+from penstock.wire.http import Reset
 
 __all__ = [
     "CONVERSATION_BYTES",

@@ -7,16 +7,16 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
+from penstock.capture.dialogue import Dialogue, Message, Problem
+from penstock.capture.dialogue.choosing import ENOUGH, spoken_by
+from penstock.capture.dialogue.http.collector import MessageCollector
+from penstock.capture.dialogue.http.dialogue import HttpDialogue
+from penstock.capture.dialogue.http.exchanges import SeenExchanges, claimed_by
+from penstock.capture.pcapng import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
+from penstock.capture.plugin import plugins
 from penstock.tools.replay.items import ClientSent, Finish, Item, NewRecords, Over, given_by
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
-from penstock_analysis.dialogue import Dialogue, Message, Problem
-from penstock_analysis.dialogue.choosing import ENOUGH, spoken_by
-from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.dialogue import HttpDialogue
-from penstock_analysis.dialogue.http.exchanges import SeenExchanges, claimed_by
-from penstock_analysis.plugin import plugins
-from penstock_codecs.http import Body, End, HttpHeaders, RequestHead, Reset, ResponseHead
-from penstock_codecs.http.observer.faults import TimedRange
+from penstock.wire.http import Body, End, HttpHeaders, RequestHead, Reset, ResponseHead
+from penstock.wire.http.observer.faults import TimedRange
 
 __all__ = ["Choice", "RecordedBytes", "RecordedConversation", "RecordedExchanges", "is_http", "missed", "protocol_of"]
 

@@ -15,6 +15,11 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
+from penstock.capture.assigned_ids import AssignedIds
+from penstock.capture.dialogue import Dialogue, Message
+from penstock.capture.dialogue.choosing import dialogue_for
+from penstock.capture.pcapng import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender, Side
+from penstock.capture.plugin import plugins
 from penstock.net.tls import ClientTls
 from penstock.net.upstream import Dial
 from penstock.protocols.plugin import listener_kinds
@@ -37,12 +42,7 @@ from penstock.tools.replay.recorded import RecordedBytes, RecordedConversation, 
 from penstock.tools.replay.report import ReplaySummary, ReplayTally, Report
 from penstock.tools.target.back import TargetOptions
 from penstock.tools.target.gateway import LazyGateway
-from penstock_analysis.assigned_ids import AssignedIds
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender, Side
-from penstock_analysis.dialogue import Dialogue, Message
-from penstock_analysis.dialogue.choosing import dialogue_for
-from penstock_analysis.plugin import plugins
-from penstock_codecs.http import PREFACE, Reset
+from penstock.wire.http import PREFACE, Reset
 
 __all__ = ["PlayedParts", "Replay", "ReplaySettings", "capture_events", "moment"]
 

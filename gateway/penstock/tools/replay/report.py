@@ -9,14 +9,14 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from penstock.capture.assigned_ids import AssignedIds
+from penstock.capture.dialogue import APPENDED, Dialogue, Message, Problem
+from penstock.capture.pcapng import CaptureEvent, Conversation, Opened, Sender
+from penstock.capture.plugin import layers_over_http
 from penstock.observe.taps.sink import Sink
 from penstock.observe.taps.tap import Tap, Use
 from penstock.recorder.captures.text import counted
 from penstock.tools.replay.items import NewRecords, ServerGave, given_by
-from penstock_analysis.assigned_ids import AssignedIds
-from penstock_analysis.capture import CaptureEvent, Conversation, Opened, Sender
-from penstock_analysis.dialogue import APPENDED, Dialogue, Message, Problem
-from penstock_analysis.plugin import layers_over_http
 
 __all__ = ["MOST_SHOWN", "AnswerDifference", "ReplaySummary", "ReplayTally", "Report"]
 

@@ -19,6 +19,9 @@ from penstock.core.back import AppendSession, Back, ReadSession
 from penstock.core.config_fields import DEFAULT_BASIN
 from penstock.core.errors import out_of_groups
 from penstock.core.matching import Match, StreamPattern
+from penstock.model.operations import Capability, Operation, Read
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig
 from penstock.protocols.back_opening import BackContext
 from penstock.protocols.servers import Server
 from penstock.protocols.tables import BackTable, NumberedBackTable
@@ -26,9 +29,6 @@ from penstock.routing.rewriting import Rewriting
 from penstock.routing.route import Route
 from penstock.routing.router import Router
 from penstock.routing.target import TargetHolder
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, Operation, Read
-from penstock_codecs.streams import StreamConfig
 
 __all__ = ["TARGET_BACK", "TargetOptions", "back_table", "loss_keys", "open_target_back", "raising_outside", "renamed"]
 
@@ -162,7 +162,7 @@ def loss_keys(table: type[msgspec.Struct], word: str | None) -> dict[str, Any]:
     kind = None if word is None else get_type_hints(table).get("loss")
     if kind is None:
         return {}
-    from penstock_codecs.toml.hints import choices
+    from penstock.wire.toml.hints import choices
 
     hints = get_type_hints(kind, include_extras=True)
     return {"loss": {key: word for key in _LOSS_KEYS if word in choices(hints[key])}}

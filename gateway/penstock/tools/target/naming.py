@@ -11,10 +11,10 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from penstock.core.config_fields import DEFAULT_BASIN, is_basin_name
+from penstock.model.records import StreamRef
 from penstock.protocols.plugin import local_server
 from penstock.protocols.servers import Server
 from penstock.tools.target.url import BadTarget, parse_target
-from penstock_codecs.model import StreamRef
 
 __all__ = ["Name", "parse_name"]
 

@@ -7,9 +7,9 @@ from urllib.parse import unquote, urlsplit
 
 from penstock.core.address import Address
 from penstock.core.config_fields import check_server
+from penstock.model.failures import OperationFailed
 from penstock.protocols.plugin import server_kinds, servers_from
 from penstock.protocols.servers import Server, ServerKind
-from penstock_codecs.failures import OperationFailed
 
 __all__ = ["BadTarget", "examples", "parse_target", "schemes"]
 

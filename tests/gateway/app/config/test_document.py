@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from penstock.app.config import ConfigError, default_config, load_config, parse_config
 from penstock.app.config.document import configuration_page, default_toml
 from penstock.app.config.schema import Config
-from penstock_codecs.toml.hints import tables_in
+from penstock.wire.toml.hints import tables_in
 
 ROOT = Path(__file__).parents[4]
 SHIPPED = ROOT / "config" / "gateway.toml"

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.app.config import Config, load_config, parse_config
 from penstock.core.config_fields import has
-from penstock_codecs.toml.hints import tables_in
+from penstock.wire.toml.hints import tables_in
 from penstock_pravega.segment.config import SegmentBackTable
 from penstock_s2.config import S2BackTable
 

@@ -12,12 +12,12 @@ from penstock.app.bootstrap.recorder import backs_of_routes, file_settings, reda
 from penstock.app.config import ConfigError, RecorderTable, RedactTable, default_config, parse_config
 from penstock.app.config.advice import advice
 from penstock.app.report import report
+from penstock.capture.plugin import plugins
+from penstock.capture.redaction.rules import RedactionRules
 from penstock.cli.overrides import overridden
 from penstock.core.errors import CannotStart
 from penstock.recorder.selection import Selection
 from penstock.recorder.settings import FileCompression, FileSettings, Sync
-from penstock_analysis.plugin import plugins
-from penstock_analysis.redaction.rules import RedactionRules
 
 BRIDGE = """
 [listeners.s2]

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.app.config import parse_config
 from penstock.core.matching import Match, StreamPattern
+from penstock.model.records import StreamRef
 from penstock.routing.rewriting import Rewriting
-from penstock_codecs.model import StreamRef
 
 PAGE = (Path(__file__).parents[4] / "docs" / "routes.md").read_text()
 SNIPPETS = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)

@@ -24,9 +24,9 @@ from penstock.app.doctor.examination import (
     owner_of,
 )
 from penstock.app.doctor.findings import Finding, Severity
+from penstock.model.operations import CreateStream
+from penstock.model.records import StreamRef
 from penstock.store.lock import locked
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream
 
 
 def config_of(directory: Path, more: str = "") -> Config:

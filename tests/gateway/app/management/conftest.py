@@ -8,7 +8,7 @@ from support.management import Asker, asking, overview
 from support.store import BASIN, STREAM, Wall, appending
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.operations import CreateBasin, CreateStream
+from penstock.model.operations import CreateBasin, CreateStream
 
 BODIES = [b"%d" % number * (number + 1) for number in range(10)]
 

@@ -13,7 +13,7 @@ from support.s3p.client import S3PClient
 from support.segment.client import ReleasedSocket
 
 from penstock.cli import main
-from penstock_codecs.byte_events import split_events
+from penstock.model.byte_events import split_events
 from penstock_proto import s2_pb2 as pb
 
 NAME = "changing"

@@ -25,7 +25,7 @@ from penstock.recorder import recordings as recordings_module
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.recordings import Recordings
 from penstock.recorder.selection import Selection
-from penstock_codecs.http import Data, End
+from penstock.wire.http import Data, End
 
 APPEND = b"*4\r\n$6\r\nAPPEND\r\n$5\r\nhello\r\n*0\r\n*1\r\n$%d\r\n%b\r\n"
 

@@ -16,8 +16,8 @@ from penstock.app.management.overview import Overview
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import BackWrapper
 from penstock.core.identity import CLIENT, Client
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, FromSeqNum, Locate, Trim
+from penstock.model.operations import CreateStream, FromSeqNum, Locate, Trim
+from penstock.model.records import StreamRef
 from penstock_s3p.names import FixedBasin
 
 SIXTH = {"seq_num": 6, "timestamp": 300, "record_id": "300-1", "offset": 6 * 8 + 21, "at_tail": False}

@@ -15,9 +15,9 @@ from support.store import STREAM, appending
 from penstock.app.management import about_records
 from penstock.app.management.settings import ManagementSettings
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.http import Data, End
-from penstock_codecs.model import Header
-from penstock_codecs.operations import FromSeqNum, Trim
+from penstock.model.operations import FromSeqNum, Trim
+from penstock.model.records import Header
+from penstock.wire.http import Data, End
 
 NAME = f"{STREAM.basin}/{STREAM.stream}"
 BODIES = [str(number) * (number + 1) for number in range(10)]

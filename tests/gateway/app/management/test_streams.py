@@ -6,8 +6,8 @@ import pytest
 from support.management import Asker
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream, DeleteBasin
+from penstock.model.operations import CreateBasin, CreateStream, DeleteBasin
+from penstock.model.records import StreamRef
 
 WANTED = ["aa-basin/one", "aa-basin/two", "zz-basin/a/b", "zz-basin/one"]
 

@@ -19,6 +19,8 @@ from penstock.app.management.front import ManagementFront
 from penstock.app.management.overview import Overview
 from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.traffic import Traffic
+from penstock.capture.pcapng import Chunk, Closed, Opened, Sender
+from penstock.model.records import StreamRef
 from penstock.net.upstream import UpstreamSettings
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import Tap, Use
@@ -26,8 +28,6 @@ from penstock.recorder import recordings as recordings_module
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.recordings import Recordings
 from penstock.recorder.settings import FileSettings
-from penstock_analysis.capture import Chunk, Closed, Opened, Sender
-from penstock_codecs.model import StreamRef
 
 
 class Desk(Asker):

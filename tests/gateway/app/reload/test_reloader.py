@@ -18,7 +18,7 @@ from penstock.app.reload import reloader
 from penstock.app.running import RunningGateway
 from penstock.app.server import serve
 from penstock.core.errors import CannotReload
-from penstock_codecs.failures import FailureCode, fail
+from penstock.model.failures import FailureCode, fail
 
 CONFIG = """
 [listeners.s2]

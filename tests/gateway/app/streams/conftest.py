@@ -8,7 +8,7 @@ from support.store import BASIN, STREAM
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.back import Back
-from penstock_codecs.operations import CreateBasin, CreateStream
+from penstock.model.operations import CreateBasin, CreateStream
 
 
 @pytest.fixture

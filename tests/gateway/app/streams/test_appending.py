@@ -11,9 +11,9 @@ from support.store import STREAM, appending, bodies, records
 from penstock.app.streams.appending import AppendSettings, AppendSummary, append_input
 from penstock.app.streams.formats import PARSERS, BadInput
 from penstock.core.back import Back
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Header, StreamRef
-from penstock_codecs.operations import Appended, FromSeqNum
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Appended, FromSeqNum
+from penstock.model.records import Header, StreamRef
 
 
 async def pieces(*data: bytes) -> AsyncGenerator[bytes, None]:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.app.streams import formats
 from penstock.app.streams.formats import PARSERS, WRITERS, BadInput, NewRecord, for_terminal
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import U64_MAX, Header, Record, RecordId
+from penstock.model.limits import MIB
+from penstock.model.records import U64_MAX, Header, Record, RecordId
 
 
 def parsed(form: str, *pieces: bytes) -> list[NewRecord]:

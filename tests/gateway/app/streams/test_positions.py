@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.app.streams.positions import FORMS, BadPosition, is_before, parse_position, seconds_in
-from penstock_codecs.model import U64_MAX, Record, RecordId
-from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Start
+from penstock.model.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Start
+from penstock.model.records import U64_MAX, Record, RecordId
 
 NOW = 1_700_000_000.5
 

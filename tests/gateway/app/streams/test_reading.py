@@ -11,8 +11,8 @@ from support.store import STREAM, appending
 from penstock.app.streams import reading
 from penstock.app.streams.reading import ReadSettings, batches_of
 from penstock.core.back import Back
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp, Start
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import FromSeqNum, FromTailOffset, FromTimestamp, Start
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from support.store import BASIN, STREAM, Wall
 
 from penstock.backends.byte_view import BytesOnRecords, BytesSettings, open_bytes_on_records
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.operations import CreateBasin, CreateStream
+from penstock.model.operations import CreateBasin, CreateStream
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from support.store import records as all_records
 from penstock.backends.byte_view import BytesOnRecords, BytesSettings, open_bytes_on_records
 from penstock.backends.byte_view.labels import LABEL, PIECE
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes
-from penstock_codecs.envelope import wrap
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import Header, StreamRef
-from penstock_codecs.operations import Capability, FromSeqNum
+from penstock.model.byte_events import join_events
+from penstock.model.byte_layout import Layout
+from penstock.model.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes
+from penstock.model.envelope import wrap
+from penstock.model.failures import FailureCode
+from penstock.model.operations import Capability, FromSeqNum
+from penstock.model.records import Header, StreamRef
 
 
 async def content(back: BytesOnRecords, step: int = 1 << 20, stream: StreamRef = STREAM) -> bytes:

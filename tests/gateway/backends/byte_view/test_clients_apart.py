@@ -16,12 +16,12 @@ from penstock.backends.byte_view import open_bytes_on_records
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT, Client
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import ReadBytes
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Operation
 from penstock.net.http.exchange import Exchange
 from penstock.net.upstream import Credentials, CredentialsMode
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import ReadBytes
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import Operation
 from penstock_s2.back.back import open_s2
 from penstock_s2.back.settings import S2BackSettings
 from penstock_s2.back.sse import open_s2_sse

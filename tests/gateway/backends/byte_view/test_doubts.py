@@ -17,11 +17,11 @@ from penstock.backends.byte_view import BytesOnRecords, BytesSettings
 from penstock.backends.byte_view.writers import WriterStates
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import GetAttribute, GetByteStreamInfo, ReadBytes
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CheckTail, CreateStream
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import GetAttribute, GetByteStreamInfo, ReadBytes
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import CheckTail, CreateStream
+from penstock.model.records import StreamRef
 
 EVENTS = [b"%05d" % number for number in range(2500)]
 """Of three batches."""

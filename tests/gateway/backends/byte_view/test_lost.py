@@ -12,8 +12,8 @@ from support.store import STREAM, Fails, acknowledged, appending, sending
 
 from penstock.backends.byte_view import BytesOnRecords
 from penstock.core.back import Back
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import (
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import (
     NO_ATTRIBUTE,
     AppendBytes,
     GetAttribute,
@@ -21,7 +21,7 @@ from penstock_codecs.byte_operations import (
     ReadBytes,
     WriterPosition,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 
 ONE, TWO = b"one-" * 4, b"two-" * 4
 EVENTS = [b"%05d" % number for number in range(2500)]

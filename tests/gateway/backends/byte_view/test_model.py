@@ -16,12 +16,12 @@ from penstock.backends.byte_view import BytesSettings, open_bytes_on_records
 from penstock.backends.byte_view.labels import LABEL
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.back import Back
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes, Truncate
-from penstock_codecs.envelope import ENVELOPE_MARK, wrap
-from penstock_codecs.model import Header, Headers
-from penstock_codecs.operations import Append, CreateBasin, CreateStream
+from penstock.model.byte_events import join_events
+from penstock.model.byte_layout import Layout
+from penstock.model.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes, Truncate
+from penstock.model.envelope import ENVELOPE_MARK, wrap
+from penstock.model.operations import Append, CreateBasin, CreateStream
+from penstock.model.records import Header, Headers
 
 KEY, FENCE = (Header(b"k", b"v"),), (Header(b"", b"fence"),)
 LABELLED = (Header(LABEL, b"1 raw"),)

@@ -18,10 +18,10 @@ from penstock.backends.byte_view.streams import TENURE
 from penstock.backends.embedded import EmbeddedBack
 from penstock.backends.logged_tables import open_logged_tables
 from penstock.core.back import Back
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import GetAttribute, GetByteStreamInfo, ReadBytes, Seal, Truncate
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import Append, CheckTail, CreateStream, DeleteStream, Operation
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import GetAttribute, GetByteStreamInfo, ReadBytes, Seal, Truncate
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import Append, CheckTail, CreateStream, DeleteStream, Operation
 
 WRITER = bytes(16)
 

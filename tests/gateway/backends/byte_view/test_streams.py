@@ -16,9 +16,9 @@ from penstock.backends.byte_view import BytesOnRecords, BytesSettings, open_byte
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
 from penstock.core.passthrough import HeaderList, Passthrough
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.byte_operations import (
+from penstock.model.byte_events import join_events
+from penstock.model.byte_layout import Layout
+from penstock.model.byte_operations import (
     NO_ATTRIBUTE,
     BytesRead,
     GetAttribute,
@@ -28,12 +28,12 @@ from penstock_codecs.byte_operations import (
     Truncate,
     UpdateAttribute,
 )
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.features import Feature
-from penstock_codecs.http import Buffer, FramePieces, ResponseHead
-from penstock_codecs.model import Header, Record, StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream, DeleteBasin, DeleteStream, FromSeqNum, Trim
-from penstock_codecs.streams import BasinConfig
+from penstock.model.failures import FailureCode
+from penstock.model.features import Feature
+from penstock.model.operations import CreateBasin, CreateStream, DeleteBasin, DeleteStream, FromSeqNum, Trim
+from penstock.model.records import Header, Record, StreamRef
+from penstock.model.streams import BasinConfig
+from penstock.wire.http import Buffer, FramePieces, ResponseHead
 
 NAME = b"name" * 4
 SOURCE, OTHER = StreamRef(BASIN, "source"), StreamRef(BASIN, "other")

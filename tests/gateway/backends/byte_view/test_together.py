@@ -10,8 +10,8 @@ from support.store import records as stored_records
 from penstock.backends.byte_view import BytesOnRecords, open_bytes_on_records
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import (
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import (
     AppendBytes,
     AttributeUpdate,
     BytesRead,
@@ -22,10 +22,9 @@ from penstock_codecs.byte_operations import (
     ReadBytes,
     UpdateType,
 )
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.features import Feature
-from penstock_codecs.model import Header, Record, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode
+from penstock.model.features import Feature
+from penstock.model.operations import (
     CreateBasin,
     CreateStream,
     DeleteStream,
@@ -34,6 +33,7 @@ from penstock_codecs.operations import (
     GetStreamConfig,
     Locate,
 )
+from penstock.model.records import Header, Record, StreamRef
 
 NAME = b"name" * 4
 SOURCE, OTHER = StreamRef(BASIN, "source"), StreamRef(BASIN, "other")

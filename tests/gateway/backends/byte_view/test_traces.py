@@ -7,10 +7,10 @@ from support.store import BASIN, STREAM, Fails, sending
 
 from penstock.backends.byte_view import BytesOnRecords
 from penstock.backends.byte_view.traces import BloomFilter
-from penstock_codecs.byte_operations import GetByteStreamInfo
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import DeleteStream
+from penstock.model.byte_operations import GetByteStreamInfo
+from penstock.model.failures import FailureCode
+from penstock.model.operations import DeleteStream
+from penstock.model.records import StreamRef
 
 
 def test_what_was_seen_is_found_and_little_else() -> None:

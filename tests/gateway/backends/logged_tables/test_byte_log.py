@@ -25,13 +25,13 @@ from trio.testing import MockClock
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.backends.logged_tables import ByteLog, LoggedTables, TableState, byte_log, open_logged_tables
 from penstock.core.back import Back
-from penstock_codecs.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes, Truncate
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream
-from penstock_codecs.streams import BasinConfig
-from penstock_codecs.table_operations import (
+from penstock.model.byte_operations import AppendBytes, GetByteStreamInfo, ReadBytes, Truncate
+from penstock.model.failures import FailureCode, fail
+from penstock.model.limits import MIB
+from penstock.model.operations import CreateBasin, CreateStream, DeleteStream
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig
+from penstock.model.table_operations import (
     ANY_VERSION,
     NOT_EXISTS,
     CreateTable,

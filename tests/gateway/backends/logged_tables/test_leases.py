@@ -13,9 +13,9 @@ from trio.testing import MockClock
 from penstock.backends.logged_tables import Lease, LoggedTables, LogNews, open_logged_tables
 from penstock.backends.logged_tables.leases import PATIENCE, PRESENCE_SECONDS
 from penstock.core.back import Back
+from penstock.model.failures import FailureCode
+from penstock.model.table_operations import CreateTable
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.table_operations import CreateTable
 
 
 class Duty:

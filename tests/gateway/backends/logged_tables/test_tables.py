@@ -27,10 +27,10 @@ from penstock.backends.logged_tables import (
     open_logged_tables,
 )
 from penstock.core.back import Back
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
-from penstock_codecs.operations import Capability, CheckTail
-from penstock_codecs.table_operations import (
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MIB
+from penstock.model.operations import Capability, CheckTail
+from penstock.model.table_operations import (
     ANY_VERSION,
     NOT_EXISTS,
     CreateTable,

@@ -20,11 +20,11 @@ from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embe
 from penstock.backends.positions.columns import MarkColumns
 from penstock.backends.positions.index import index_name, open_index
 from penstock.core.marks import START, Mark
-from penstock_codecs.compression import Compression, compress
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import U64_MAX, RecordId
-from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
-from penstock_codecs.table_operations import ReadTable
+from penstock.model.failures import FailureCode
+from penstock.model.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
+from penstock.model.records import U64_MAX, RecordId
+from penstock.model.table_operations import ReadTable
+from penstock.wire.compression import Compression, compress
 
 NAME = index_name("lite", STREAM)
 

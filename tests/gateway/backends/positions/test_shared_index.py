@@ -12,8 +12,8 @@ from support.store.shared_log import SharedLog, SharedLogEnd
 from penstock.backends.logged_tables import LoggedTables, open_logged_tables
 from penstock.backends.positions.index import Outrun, open_index
 from penstock.core.marks import START, Mark
+from penstock.model.failures import FailureCode
 from penstock.tables.byte_table import ByteTable
-from penstock_codecs.failures import FailureCode
 
 NAME = "#positions/back/stream"
 

@@ -14,9 +14,9 @@ from trio.testing import MockClock
 
 from penstock.backends.sequence_numbering import IndexedSettings, open_indexed
 from penstock.core.native import NativeAck, Scanned
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import RecordId
-from penstock_codecs.operations import CheckTail, FromSeqNum
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import CheckTail, FromSeqNum
+from penstock.model.records import RecordId
 
 
 @pytest.fixture

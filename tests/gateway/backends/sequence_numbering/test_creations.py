@@ -11,10 +11,10 @@ from trio.testing import MockClock
 from penstock.backends.logged_tables import open_logged_tables
 from penstock.backends.sequence_numbering import open_indexed
 from penstock.backends.sequence_numbering.creations import Creations
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, DeleteStream, EnsureStream, FromSeqNum, ListStreams, Page
-from penstock_codecs.streams import StreamInfo
+from penstock.model.failures import FailureCode
+from penstock.model.operations import CreateStream, DeleteStream, EnsureStream, FromSeqNum, ListStreams, Page
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamInfo
 
 
 class Listed(FakeNative):

@@ -21,10 +21,8 @@ from penstock.backends.sequence_numbering.creations import Creations
 from penstock.backends.sequence_numbering.others import RENEWED, SWEPT
 from penstock.core.back import Following
 from penstock.core.native import NativeAck
-from penstock.tables.byte_table import ByteTable
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import Record, StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import (
     Append,
     Appended,
     CheckTail,
@@ -35,6 +33,8 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
+from penstock.model.records import Record, StreamRef
+from penstock.tables.byte_table import ByteTable
 
 SETTLE = 5.0
 

@@ -20,9 +20,9 @@ from penstock.backends.logged_tables import open_logged_tables
 from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, open_indexed
 from penstock.core.back import Following
 from penstock.core.native import NativeAck, Scanned
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Record
-from penstock_codecs.operations import CheckTail, FromSeqNum, Read, Trim
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import CheckTail, FromSeqNum, Read, Trim
+from penstock.model.records import Record
 
 GATEWAYS = 3
 TOLERATED = {

@@ -9,9 +9,9 @@ from support.store import STREAM, Wall
 
 from penstock.backends.sequence_numbering import IndexedSettings, open_indexed
 from penstock.core.back import Following
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import RecordBatch
-from penstock_codecs.operations import FromSeqNum, Read
+from penstock.model.limits import MIB
+from penstock.model.operations import FromSeqNum, Read
+from penstock.model.records import RecordBatch
 
 
 async def test_many_streams_that_are_followed_keep_a_bounded_number_of_records() -> None:

@@ -18,9 +18,8 @@ from support.store.shared_log import SharedLog, SharedLogEnd
 from penstock.backends.logged_tables import open_logged_tables
 from penstock.backends.positions import index as index_module
 from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, numbered, open_indexed
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import RecordId
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     CheckTail,
     FromByteOffset,
     FromRecordId,
@@ -31,6 +30,7 @@ from penstock_codecs.operations import (
     Start,
     Trim,
 )
+from penstock.model.records import RecordId
 
 
 @pytest.fixture(autouse=True)

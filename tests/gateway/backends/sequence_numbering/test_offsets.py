@@ -7,8 +7,8 @@ from support.native import FakeNative, MemoryTables
 from support.store import STREAM, Fails, Wall, appending
 
 from penstock.backends.sequence_numbering import open_indexed
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.operations import FromByteOffset, FromSeqNum, Locate, Read
+from penstock.model.failures import FailureCode
+from penstock.model.operations import FromByteOffset, FromSeqNum, Locate, Read
 
 
 class _CountsOtherwise(FakeNative):

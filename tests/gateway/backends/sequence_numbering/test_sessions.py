@@ -25,9 +25,8 @@ from trio.testing import MockClock
 
 from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, open_indexed
 from penstock.core.back import Following
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import RecordBatch, RecordId, StreamPosition
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode
+from penstock.model.operations import (
     CheckTail,
     CreateStream,
     DeleteStream,
@@ -42,7 +41,8 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
-from penstock_codecs.streams import INFINITE, Retention, StreamConfig, TimestampingMode
+from penstock.model.records import RecordBatch, RecordId, StreamPosition
+from penstock.model.streams import INFINITE, Retention, StreamConfig, TimestampingMode
 
 
 def opened(native: FakeNative, wall: Wall, state: Any = None, **settings: Any) -> Any:

@@ -8,8 +8,8 @@ from support.native import FakeNative, MemoryTables
 from support.store import NOW, STREAM, Wall, appending, records
 
 from penstock.backends.sequence_numbering import open_indexed
-from penstock_codecs.operations import FromSeqNum, Trim
-from penstock_codecs.table_operations import ReadTable
+from penstock.model.operations import FromSeqNum, Trim
+from penstock.model.table_operations import ReadTable
 
 
 class Trimming(MemoryTables):

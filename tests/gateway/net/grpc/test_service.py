@@ -11,8 +11,8 @@ from support.grpc_service import NAME, Calls
 from support.http.client import Answer, HttpClient, serving
 
 from penstock.net.grpc import Code, GrpcService
-from penstock_codecs.grpc import frame
-from penstock_codecs.http import Body, Data, End, Reset, ResponseHead
+from penstock.wire.grpc import frame
+from penstock.wire.http import Body, Data, End, Reset, ResponseHead
 
 Clock = trio.testing.MockClock
 HEADERS = [("te", "trailers"), ("content-type", "application/grpc")]

@@ -18,7 +18,7 @@ from penstock.net.http.exchange import Exchange
 from penstock.net.http.server.connection import HttpServerConnection
 from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS
 from penstock.net.http.serving import HttpSettings, serve_http
-from penstock_codecs.http import PREFACE, Body, End, Ended, GoAway, HttpLimits, Received, RequestHead, Reset
+from penstock.wire.http import PREFACE, Body, End, Ended, GoAway, HttpLimits, Received, RequestHead, Reset
 
 BOTH = pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
 EVERYWHERE = pytest.mark.parametrize("pair", [memory_pair, socket_pair])

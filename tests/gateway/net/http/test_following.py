@@ -9,12 +9,12 @@ import trio
 from trio.testing import MockClock
 
 from penstock.core.back import Following, ReadSession
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import Columns, RecordBatch, StreamPosition
 from penstock.net.draining import Draining
 from penstock.net.http import following as following_module
 from penstock.net.http.following import FollowedExchange, FollowingSession, Heartbeats
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.http import Buffer
-from penstock_codecs.model import Columns, RecordBatch, StreamPosition
+from penstock.wire.http import Buffer
 
 BATCH = RecordBatch(Columns([0], [5], [b"x"]))
 TAIL = StreamPosition(1, 5)

@@ -7,14 +7,14 @@ import trio
 from support.http.client import serving
 from trio.testing import MockClock
 
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import KIB, MIB
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.paced import whole_body
 from penstock.net.limits import CONNECTION_QUOTA, Limiter
 from penstock.net.limits.limiter import ConnectionQuota
 from penstock.net.limits.settings import Limits
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.http import Body, End, Reset
-from penstock_codecs.limits import KIB, MIB
+from penstock.wire.http import Body, End, Reset
 
 TIGHT = Limits(max_inflight_bytes=64 * MIB, max_inflight_bytes_per_client=32 * MIB, inflight_wait_seconds=5)
 LARGE = b"x" * (200 * KIB)

@@ -12,7 +12,7 @@ from support.http.handlers import Follower, count, hello
 
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.serving import HttpSettings, serve_http
-from penstock_codecs.http import Body, End, HttpLimits, Reset
+from penstock.wire.http import Body, End, HttpLimits, Reset
 
 BOTH = pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
 EVERYWHERE = pytest.mark.parametrize("pair", [memory_pair, socket_pair])

@@ -11,9 +11,9 @@ from support.http.client import HttpClient, memory_pair, serving
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.server.room import SendRoom
 from penstock.net.http.serving import HttpSettings, serve_http
-from penstock_codecs.codec import Role
-from penstock_codecs.http import Credit, Data, End, HttpLimits, Reset
-from penstock_codecs.http.h2 import Http2Connection
+from penstock.wire.codec import Role
+from penstock.wire.http import Credit, Data, End, HttpLimits, Reset
+from penstock.wire.http.h2 import Http2Connection
 
 Clock = trio.testing.MockClock
 MIB = 1 << 20

@@ -14,7 +14,7 @@ from penstock.core.identity import CLIENT, Client
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.server import connection
 from penstock.net.http.serving import serve_http
-from penstock_codecs.http import PREFACE, Body, Continue, End, RequestHead, Reset
+from penstock.wire.http import PREFACE, Body, Continue, End, RequestHead, Reset
 
 BOTH = pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
 EVERYWHERE = pytest.mark.parametrize("pair", [memory_pair, socket_pair])

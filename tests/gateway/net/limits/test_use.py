@@ -8,12 +8,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import KIB, MIB
 from penstock.net.limits import Limiter
 from penstock.net.limits.limiter import Bucket, ConnectionQuota, Crowded, HeldBytes
 from penstock.net.limits.settings import Limits
 from penstock.net.transport import MessagePace
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.limits import KIB, MIB
 
 TIGHT = Limits(max_inflight_bytes=64 * MIB, max_inflight_bytes_per_client=32 * MIB, inflight_wait_seconds=5)
 

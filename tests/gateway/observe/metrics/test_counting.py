@@ -14,6 +14,7 @@ from support.s2.frames import append_input
 from support.scraping import Scrape
 from trio.testing import MockClock
 
+from penstock.model.failures import FailureCode, OperationFailed, fail
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.observe.metrics import running_timers as module
 from penstock.observe.metrics.families import BACK_RETRIES, STORE_COMMIT_FAILURES, STORE_COMMITS
@@ -21,7 +22,6 @@ from penstock.observe.metrics.running_timers import running_samples, running_tim
 from penstock.observe.metrics.series import Count, Family, MetricKind
 from penstock.store.committer import Change, Committer
 from penstock.store.payload_files import PayloadFiles
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
 
 
 def test_what_stands_still_counts_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:

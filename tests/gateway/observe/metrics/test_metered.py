@@ -11,15 +11,15 @@ import pytest
 import trio
 
 from penstock.core.back import AppendSession, ReadSession
+from penstock.model.byte_operations import BytesRead, ReadBytes
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.operations import Append, Appended, CheckTail
+from penstock.model.records import Columns, RecordBatch, StreamPosition, StreamRef
 from penstock.observe.context import TRACE, TraceContext
 from penstock.observe.metrics.metered import metered_appends, metered_operation, metered_passage, metered_reads
 from penstock.observe.metrics.meters import Meter
 from penstock.observe.tracing import Attributes, SpanKind, tracing
-from penstock_codecs.byte_operations import BytesRead, ReadBytes
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.http import FramePieces
-from penstock_codecs.model import Columns, RecordBatch, StreamPosition, StreamRef
-from penstock_codecs.operations import Append, Appended, CheckTail
+from penstock.wire.http import FramePieces
 
 STREAM = StreamRef("basin", "stream")
 _numbers = itertools.count()

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from support.peers import need
 
+from penstock.model.failures import FailureCode
 from penstock.net.breaker import BreakerState
 from penstock.observe.metrics.families import FAMILIES
 from penstock.observe.metrics.series import MetricKind
-from penstock_codecs.failures import FailureCode
 
 ROOT = Path(__file__).parents[4]
 DASHBOARD = ROOT / "config" / "grafana" / "penstock.json"

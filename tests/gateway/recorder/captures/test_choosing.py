@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from penstock.capture.dialogue import Message, Problem, SeenRecord
+from penstock.capture.pcapng import Conversation, Sender
+from penstock.capture.pcapng.events import SocketAddress
 from penstock.recorder.captures.choosing import CaptureFilter, parse_filter, parse_terms
-from penstock_analysis.capture import Conversation, Sender
-from penstock_analysis.capture.events import SocketAddress
-from penstock_analysis.dialogue import Message, Problem, SeenRecord
 
 ENDS = SocketAddress("127.0.0.1", 1), SocketAddress("127.0.0.1", 2)
 CONVERSATION = Conversation(7, *ENDS, protocol="s3p")

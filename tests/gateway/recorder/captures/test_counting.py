@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.captures import NOW_NS, conversation, s2_talk, s3p_talk
 
+from penstock.capture.dialogue.dialogues import Dialogues
+from penstock.capture.dialogue.summaries import Summaries
+from penstock.capture.pcapng import CaptureEvent, Chunk, Closed, Lost, Noted, Opened, Sender
 from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.lines import summary_line
 from penstock.recorder.captures.stats import MAX_GROUPS, MAX_PERIODS, OTHERS, CountKey, Percentiles, Statistics
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Lost, Noted, Opened, Sender
-from penstock_analysis.dialogue.dialogues import Dialogues
-from penstock_analysis.dialogue.summaries import Summaries
 
 
 @given(st.lists(st.integers(0, 2**50), min_size=1), st.sampled_from([1, 50, 90, 99, 100]))

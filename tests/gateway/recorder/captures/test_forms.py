@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from support.captures import conversation, s2_talk, s3p_talk
 from support.http.h2_frames import headers
 
+from penstock.capture.dialogue import APPENDED, SeenRecord
+from penstock.capture.dialogue.dialogues import Dialogues
+from penstock.capture.pcapng import CaptureEvent, Chunk, Opened, Sender
 from penstock.recorder.captures.har import MAX_EXCHANGES, HarEntries
 from penstock.recorder.captures.lines import as_json, record_line, utc
 from penstock.recorder.captures.recent import RecentBytes
 from penstock.recorder.captures.text import column, columns, dump, duration, printable, shortened, size, value_text
-from penstock_analysis.capture import CaptureEvent, Chunk, Opened, Sender
-from penstock_analysis.dialogue import APPENDED, SeenRecord
-from penstock_analysis.dialogue.dialogues import Dialogues
-from penstock_codecs.http import PREFACE
+from penstock.wire.http import PREFACE
 
 
 def test_dumps_mark_the_byte() -> None:

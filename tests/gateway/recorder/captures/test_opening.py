@@ -12,8 +12,8 @@ import pytest
 import zstandard
 from support.captures import conversation, s3p_talk, story, written
 
+from penstock.capture.pcapng import CaptureWriter, Chunk, Closed, Opened, Sender
 from penstock.recorder.captures.opening import STANDARD_INPUT, CaptureEvents, UnreadableCapture
-from penstock_analysis.capture import CaptureWriter, Chunk, Closed, Opened, Sender
 
 EVENTS = s3p_talk(rounds=50)
 FILE = written(EVENTS)

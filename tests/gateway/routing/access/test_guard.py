@@ -21,12 +21,9 @@ from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT, Client
 from penstock.core.passthrough import Passthrough
 from penstock.core.permissions import APPEND, MANAGE, READ
-from penstock.routing.access.authority import Authority, FileOfTokens
-from penstock.routing.access.guard import OPS, GuardedBack
-from penstock.routing.access.revocation import LAPSE_SECONDS
-from penstock_codecs import operations
-from penstock_codecs.access_tokens import OpGroups, ReadWrite, ResourceSet, Scope
-from penstock_codecs.byte_operations import (
+from penstock.model import operations
+from penstock.model.access_tokens import OpGroups, ReadWrite, ResourceSet, Scope
+from penstock.model.byte_operations import (
     NO_ATTRIBUTE,
     AppendBytes,
     GetAttribute,
@@ -35,9 +32,8 @@ from penstock_codecs.byte_operations import (
     Truncate,
     UpdateAttribute,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import (
     CheckTail,
     CreateBasin,
     CreateStream,
@@ -53,8 +49,12 @@ from penstock_codecs.operations import (
     Read,
     ReconfigureBasin,
 )
-from penstock_codecs.streams import BasinConfig, BasinConfigPatch
-from penstock_codecs.table_operations import GetTableInfo
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig, BasinConfigPatch
+from penstock.model.table_operations import GetTableInfo
+from penstock.routing.access.authority import Authority, FileOfTokens
+from penstock.routing.access.guard import OPS, GuardedBack
+from penstock.routing.access.revocation import LAPSE_SECONDS
 
 HOUR_MS = 3_600_000
 

@@ -9,7 +9,7 @@ import pytest
 from support.access import ALL, scope
 
 from penstock.core.scopes import FULL_SCOPE, GROUPS, common_prefix, excess, ops_of
-from penstock_codecs.access_tokens import AccessTokenInfo, Op, OpGroups, ReadWrite, ResourceSet, Scope, inheriting
+from penstock.model.access_tokens import AccessTokenInfo, Op, OpGroups, ReadWrite, ResourceSet, Scope, inheriting
 
 ENDS = "2030-01-01T00:00:00Z"
 ISSUER = AccessTokenInfo(

@@ -14,10 +14,10 @@ import trio
 from support.access import TokensOf
 
 from penstock.core.scopes import FULL_SCOPE
+from penstock.model.access_tokens import AccessTokenInfo
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock.routing.access.authority import Authority, FileOfTokens
 from penstock.routing.access.token_file import TokenFile, TokenFileError, parse_token
-from penstock_codecs.access_tokens import AccessTokenInfo
-from penstock_codecs.failures import FailureCode, OperationFailed
 
 
 @pytest.fixture

@@ -18,14 +18,14 @@ from penstock.app.config.advice import advice
 from penstock.backends.logged_tables import LoggedTables, LogNews, open_logged_tables
 from penstock.core.grants import Grant
 from penstock.core.scopes import FULL_SCOPE
+from penstock.model.access_tokens import AccessTokenInfo, utc_time
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.limits import MIB
+from penstock.model.operations import Operation
+from penstock.model.table_operations import GetTableInfo, ListTable, TableItem
 from penstock.routing.access.authority import Authority
 from penstock.routing.access.revocation import LAPSE_SECONDS
 from penstock.routing.access.token_table import TABLE, TableOfTokens
-from penstock_codecs.access_tokens import AccessTokenInfo, utc_time
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
-from penstock_codecs.operations import Operation
-from penstock_codecs.table_operations import GetTableInfo, ListTable, TableItem
 
 NOW_MS = 1_800_000_000_000
 SOON = utc_time("2027-01-15T08:00:01Z")

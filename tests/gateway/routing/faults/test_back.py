@@ -12,14 +12,14 @@ from support.process import GatewayProcess
 from support.s3p.client import S3PClient
 from support.store import appending
 
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import CheckTail, FromSeqNum, Read
+from penstock.model.records import StreamRef
 from penstock.net.cutting import CUT_CONNECTION
 from penstock.routing.faults.back import FaultyBack
 from penstock.routing.faults.messages import MessageFaults, due_message
 from penstock.routing.faults.rule import Action, Fault, FaultDirection, MessageKind
 from penstock.routing.faults.rules import Faults
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CheckTail, FromSeqNum, Read
 
 STREAM = StreamRef("penstock", "orders")
 REFUSED = Fault(name="no", action=Action.ERROR, direction=FaultDirection.IN)

@@ -14,7 +14,7 @@ from penstock.routing.faults.exchange import FaultyFront
 from penstock.routing.faults.messages import DUE, DueMessages
 from penstock.routing.faults.rule import Action, Fault, FaultDirection, MessageKind, MessageSubject
 from penstock.routing.faults.rules import Faults
-from penstock_codecs.grpc import MessageReader, frame
+from penstock.wire.grpc import MessageReader, frame
 
 THROTTLE = Fault(name="slow", action=Action.THROTTLE, direction=FaultDirection.OUT, bytes_per_second=10_000)
 

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.app.bootstrap import fault_settings
 from penstock.app.config import FaultTable
+from penstock.model.records import StreamRef
 from penstock.routing.faults.messages import DueMessages
 from penstock.routing.faults.rule import Action, Fault, FaultDirection, MessageKind, MessageSubject, Rule
 from penstock.routing.faults.rules import Faults
-from penstock_codecs.model import StreamRef
 
 STREAM = StreamRef("penstock", "orders")
 ABOUT = MessageSubject("s2.public", MessageKind.APPEND, STREAM, route="main", identity="ann")

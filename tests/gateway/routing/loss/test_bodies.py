@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.model.envelope import ENVELOPE_MARK, wrap
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import Header
 from penstock.routing.loss.bodies import to_bodies, to_records
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.envelope import ENVELOPE_MARK, wrap
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Header
 
 REFUSE = LossPolicy(command_records=Loss.REFUSE)
 ENVELOPE = LossPolicy(headers=Loss.ENVELOPE, empty_body=Loss.ENVELOPE, command_records=Loss.ENVELOPE)

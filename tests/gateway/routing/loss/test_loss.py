@@ -14,12 +14,12 @@ from support.s3p.front import BASIN, serving, store_with_basin
 from trio.testing import MockClock
 
 from penstock.core.back import Back
+from penstock.model.envelope import ENVELOPE_MARK, wrap
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.features import Feature, feature_of
+from penstock.model.operations import Append, CreateStream
+from penstock.model.records import Columns, Header, Headers, RecordBatch, RecordId, StreamRef, metered_size
 from penstock.routing.loss.loss import Loss, LossPolicy, carry, take_in
-from penstock_codecs.envelope import ENVELOPE_MARK, wrap
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.features import Feature, feature_of
-from penstock_codecs.model import Columns, Header, Headers, RecordBatch, RecordId, StreamRef, metered_size
-from penstock_codecs.operations import Append, CreateStream
 from penstock_s3p.codec import AppendedId, AppendRecords, Command, ErrorReply, ReadRecords, Records, Reply
 from penstock_s3p.front import S3PFront, S3PSettings
 

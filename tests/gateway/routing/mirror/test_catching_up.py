@@ -15,12 +15,12 @@ from support.store import BASIN, STREAM
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back, Following, ReadSession, ReadSessionWrapper
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import Append, Operation
+from penstock.model.records import RecordBatch, StreamRef
 from penstock.routing.mirror.mirror import Mirror
 from penstock.routing.mirror.settings import MirrorSettings
 from penstock.routing.target import Target
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import RecordBatch, StreamRef
-from penstock_codecs.operations import Append, Operation
 
 Clock = trio.testing.MockClock
 LOAD = 200

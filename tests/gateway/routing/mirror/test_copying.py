@@ -11,12 +11,12 @@ from support.bridges.mirror import Two, append, running, settled
 from support.store import BASIN, STREAM, appending, fence, sending, stored_bytes
 
 from penstock.core.internal_names import INTERNAL_BASIN
+from penstock.model.byte_events import join_events
+from penstock.model.byte_operations import AppendBytes, Merge
+from penstock.model.operations import CreateBasin, CreateStream, DeleteStream, FromSeqNum, GetStreamConfig, Trim
+from penstock.model.records import Header, Record, StreamRef
+from penstock.model.streams import Retention, StreamConfig, TimestampingMode
 from penstock.routing.mirror.hashing import NO_RECORDS, HashedParts, chain
-from penstock_codecs.byte_events import join_events
-from penstock_codecs.byte_operations import AppendBytes, Merge
-from penstock_codecs.model import Header, Record, StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream, FromSeqNum, GetStreamConfig, Trim
-from penstock_codecs.streams import Retention, StreamConfig, TimestampingMode
 
 HEADERS = {0: (Header(b"name", b"value"), Header(b"name", b""))}
 

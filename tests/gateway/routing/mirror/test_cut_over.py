@@ -10,11 +10,11 @@ from support.management import asking, overview
 from support.store import BASIN, STREAM, Fails, appending, records
 
 from penstock.app.management.overview import RouteView
+from penstock.model.failures import FailureCode
+from penstock.model.operations import CreateStream, FromSeqNum, GetStreamConfig, Read, Trim
+from penstock.model.records import StreamRef
+from penstock.model.streams import StreamConfig, TimestampingMode
 from penstock.routing.mirror.settings import OnRefused
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, FromSeqNum, GetStreamConfig, Read, Trim
-from penstock_codecs.streams import StreamConfig, TimestampingMode
 
 Clock = trio.testing.MockClock
 

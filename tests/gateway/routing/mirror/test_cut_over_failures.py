@@ -11,15 +11,15 @@ from support.bridges.mirror import PRIMARY, ROUTE, SECONDARY, Two, append, route
 from support.store import BASIN, STREAM, Fails, sending
 
 from penstock.core.back import BackWrapper
+from penstock.model.byte_operations import NO_ATTRIBUTE, GetAttribute, GetByteStreamInfo, Seal, UpdateAttribute
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import CreateBasin, CreateStream, GetStreamConfig, ListBasins
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig, StreamConfig, TimestampingMode
 from penstock.routing.mirror.mirror import Mirror
 from penstock.routing.mirror.route import MirroredRoute
 from penstock.routing.mirror.settings import MirrorSettings
 from penstock.routing.target import Target, TargetHolder
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, GetAttribute, GetByteStreamInfo, Seal, UpdateAttribute
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream, GetStreamConfig, ListBasins
-from penstock_codecs.streams import BasinConfig, StreamConfig, TimestampingMode
 from penstock_pravega.segment.names import SegmentNames
 
 Clock = trio.testing.MockClock

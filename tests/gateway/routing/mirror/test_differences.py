@@ -13,13 +13,13 @@ from support.store import BASIN, STREAM, Unwritable, appending
 
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
+from penstock.model.operations import Capability, CreateBasin, CreateStream, DeleteStream
+from penstock.model.records import Header, Record, StreamRef
+from penstock.model.streams import BasinConfig, Cipher
 from penstock.routing.mirror.comparison import compare_records
 from penstock.routing.mirror.hashing import HashedParts
 from penstock.routing.mirror.settings import OnRefused
 from penstock.routing.mirror.state import MirrorDifference, MirroredStream
-from penstock_codecs.model import Header, Record, StreamRef
-from penstock_codecs.operations import Capability, CreateBasin, CreateStream, DeleteStream
-from penstock_codecs.streams import BasinConfig, Cipher
 
 Clock = trio.testing.MockClock
 FRESH = MirroredStream.fresh("here", "there", HashedParts(timestamps=True, headers=True))

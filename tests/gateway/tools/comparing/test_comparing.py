@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from penstock.capture.dialogue import APPENDED, DELIVERED, SeenRecord
+from penstock.capture.pcapng import Conversation, SocketAddress
+from penstock.model.envelope import ENVELOPE_MARK, wrap
+from penstock.model.records import Header
 from penstock.tools.comparing import BadField, Comparison, DiffKind, Fields, compare_streams
 from penstock.tools.comparing.alignment import Gap, Same, align_contents
 from penstock.tools.comparing.comparison import NotComparable
 from penstock.tools.comparing.record_table import ComparedStream, Input, RecordRow, RecordTable
 from penstock.tools.comparing.sources import stream_on_server
-from penstock_analysis.capture import Conversation, SocketAddress
-from penstock_analysis.dialogue import APPENDED, DELIVERED, SeenRecord
-from penstock_codecs.envelope import ENVELOPE_MARK, wrap
-from penstock_codecs.model import Header
 
 PLAIN = Fields()
 

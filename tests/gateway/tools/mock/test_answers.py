@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from support.captures.dialogues import CLIENT, SERVER, conversation, events
 
+from penstock.capture.pcapng import CaptureEvent, Lost, Sender
 from penstock.tools.mock.answers import AnswerBook, RecordedAnswer, Undecided, alike, same_bytes
 from penstock.tools.mock.exchanges import PartKind, request_head
-from penstock_analysis.capture import CaptureEvent, Lost, Sender
 
 BODY = b'{"records":[{"body":"first"}]}'
 HEAD = request_head(

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from support.captures.dialogues import conversation
 
+from penstock.capture.dialogue import DELIVERED, SeenRecord
 from penstock.core.errors import CannotStart
+from penstock.model.operations import CheckTail, FromSeqNum, Read
+from penstock.model.records import Header, RecordBatch, StreamRef
 from penstock.protocols.plugin import server_kinds
 from penstock.protocols.servers import Server
 from penstock.tools.mock.fork import ForkedRecords, StreamFork, open_fork, parse_fork, stream_recorded_as
 from penstock.tools.target.back import TargetOptions, open_target_back
-from penstock_analysis.dialogue import DELIVERED, SeenRecord
-from penstock_codecs.model import Header, RecordBatch, StreamRef
-from penstock_codecs.operations import CheckTail, FromSeqNum, Read
 
 ORDERS = StreamRef("penstock", "orders")
 HEADERS = (Header(b"a", b"b"),)

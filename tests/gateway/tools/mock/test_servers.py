@@ -18,6 +18,7 @@ from support.captures.replay import talk as s3p_talk
 from support.s2.whole_api import talk
 from support.tls.certificates import needs_openssl, self_signed
 
+from penstock.capture.pcapng import CaptureEvent
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart
 from penstock.net.tls import tls_context
@@ -31,7 +32,6 @@ from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.replay.report import ReplaySummary
 from penstock.tools.target.back import TargetOptions
 from penstock.tools.target.url import parse_target
-from penstock_analysis.capture import CaptureEvent
 from penstock_s3p.codec import Command, ErrorReply, Ok
 from penstock_s3p.codec.encoding import encode_command
 

@@ -15,6 +15,7 @@ from support.listening import Heard
 from support.s2.model import ModelBack
 from support.s2.whole_api import STREAM, Talk, talk, whole_talk
 
+from penstock.capture.pcapng import CaptureEvent, Sender
 from penstock.net.http.exchange import Exchange, Handler, Request
 from penstock.net.http.serving import HttpSettings, serve_http
 from penstock.observe.taps.connections import Connections
@@ -24,8 +25,7 @@ from penstock.tools.replay.replaying import PlayedParts, Replay, ReplaySettings
 from penstock.tools.replay.report import ReplaySummary
 from penstock.tools.target.back import TargetOptions
 from penstock.tools.target.url import parse_target
-from penstock_analysis.capture import CaptureEvent, Sender
-from penstock_codecs.http import PREFACE, RequestHead
+from penstock.wire.http import PREFACE, RequestHead
 from penstock_s2.front import S2Front, S2Settings
 
 Clock = trio.testing.MockClock

@@ -8,9 +8,9 @@ import pytest
 import trio.testing
 from support.captures.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, talk, two_clients
 
+from penstock.capture.pcapng import Lost, Opened, Sender, Side
 from penstock.tools.replay.replaying import PlayedParts, ReplaySettings, moment
 from penstock.tools.replay.report import MOST_SHOWN, ReplaySummary, Report
-from penstock_analysis.capture import Lost, Opened, Sender, Side
 from penstock_s3p.codec import ErrorReply, Ok
 
 Clock = trio.testing.MockClock

@@ -13,11 +13,11 @@ from support.captures import read as read_capture
 from support.captures import written
 from support.captures.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, records, talk
 
+from penstock.capture.pcapng import CaptureEvent, Chunk, Sender
 from penstock.core.errors import CannotStart
 from penstock.tools.replay.player import ReplayPace
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.target.url import parse_target
-from penstock_analysis.capture import CaptureEvent, Chunk, Sender
 from penstock_s3p.codec import ErrorReply, Ok, Reply
 
 Clock = trio.testing.MockClock

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.model.records import StreamRef
 from penstock.tools.target.naming import parse_name
 from penstock.tools.target.url import BadTarget
-from penstock_codecs.model import StreamRef
 
 
 @pytest.mark.parametrize(

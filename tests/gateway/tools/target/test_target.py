@@ -6,15 +6,15 @@ import pytest
 from support.s3p.front import Client
 
 from penstock.core.address import Address
+from penstock.model.failures import OperationFailed
+from penstock.model.operations import CheckTail
+from penstock.model.records import StreamRef
 from penstock.protocols.plugin import server_kinds
 from penstock.protocols.servers import Server
 from penstock.tools.target.back import TargetOptions, open_target_back
 from penstock.tools.target.configuring import target_config
 from penstock.tools.target.gateway import LazyGateway, open_target_gateway
 from penstock.tools.target.url import BadTarget, parse_target
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CheckTail
 from penstock_s3p.codec import AppendRecords, Create, ErrorReply
 
 KINDS = server_kinds()

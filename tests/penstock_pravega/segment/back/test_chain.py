@@ -15,7 +15,7 @@ from trio.testing import MockClock
 
 from penstock.backends.combined import Combined
 from penstock.backends.sequence_numbering import open_indexed
-from penstock_codecs.operations import FromSeqNum, Read
+from penstock.model.operations import FromSeqNum, Read
 from penstock_pravega.codec import Dialect, draft, join_events, released, split_events
 from penstock_pravega.segment.front import SegmentFront
 

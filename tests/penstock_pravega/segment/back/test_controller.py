@@ -16,11 +16,11 @@ from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.marks import START
+from penstock.model.byte_operations import ReadBytes
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import ListBasins, ListStreams
+from penstock.model.records import StreamRef
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.byte_operations import ReadBytes
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import ListBasins, ListStreams
 from penstock_pravega.codec import Dialect
 from penstock_pravega.controller.controller import Advertised, ControllerSettings
 from penstock_pravega.controller.controller.controller import Controller

@@ -17,9 +17,9 @@ from trio.testing import MockClock
 
 from penstock.backends.sequence_numbering import open_indexed
 from penstock.core.marks import START
-from penstock_codecs.byte_operations import GetAttribute, GetByteStreamInfo, ReadBytes
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import CheckTail, FromSeqNum
+from penstock.model.byte_operations import GetAttribute, GetByteStreamInfo, ReadBytes
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.operations import CheckTail, FromSeqNum
 from penstock_pravega.codec import Dialect, SegmentMessage, join_events, released
 from penstock_pravega.segment.back import SegmentBack
 from penstock_pravega.segment.front import SegmentFront

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from penstock.core.marks import START, Mark
 from penstock.core.native import Bounds
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_pravega.codec import Dialect, join_events
 from penstock_pravega.segment.front import SegmentFront
 

@@ -22,8 +22,8 @@ from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.delivery import Delivery
 from penstock.core.marks import START, Mark
 from penstock.core.native import NativeAck, NativeAppendSession
-from penstock_codecs.byte_operations import AppendBytes, WriterPosition
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock.model.byte_operations import AppendBytes, WriterPosition
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock_pravega.codec import Dialect, join_events
 from penstock_pravega.segment.back import SegmentBack
 from penstock_pravega.segment.back.stores import SegmentStores

@@ -17,9 +17,9 @@ from support.store import Wall
 from trio.testing import MockClock
 
 from penstock.core.marks import START
+from penstock.model.byte_operations import AppendBytes, GetAttribute, ReadBytes, UpdateAttribute, WriterPosition
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock.net.http.exchange import Exchange
-from penstock_codecs.byte_operations import AppendBytes, GetAttribute, ReadBytes, UpdateAttribute, WriterPosition
-from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_pravega.codec import SegmentMessage, join_events, released
 from penstock_pravega.controller.controller import Advertised, ControllerSettings
 from penstock_pravega.controller.controller.controller import Controller

@@ -16,10 +16,10 @@ from trio.testing import MockClock
 from penstock.backends.logged_tables import ByteLog, LoggedTables, open_logged_tables
 from penstock.backends.sequence_numbering import IndexedBack, open_indexed
 from penstock.core.back import Back
-from penstock_codecs.limits import MIB
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, CheckTail, CreateBasin, CreateStream, FromSeqNum, Locate
-from penstock_codecs.streams import BasinConfig
+from penstock.model.limits import MIB
+from penstock.model.operations import Append, CheckTail, CreateBasin, CreateStream, FromSeqNum, Locate
+from penstock.model.records import StreamRef
+from penstock.model.streams import BasinConfig
 from penstock_pravega.segment.back import SegmentBack
 from penstock_pravega.segment.front import SegmentFront
 

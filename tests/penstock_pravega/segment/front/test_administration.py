@@ -10,10 +10,10 @@ from support.segment.front import SEGMENT, Client, Connect, WatchedBack
 from trio.testing import MockClock
 
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs.byte_operations import NO_ATTRIBUTE
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, CheckTail, GetBasinConfig, GetStreamConfig
-from penstock_codecs.streams import INFINITE
+from penstock.model.byte_operations import NO_ATTRIBUTE
+from penstock.model.operations import Append, CheckTail, GetBasinConfig, GetStreamConfig
+from penstock.model.records import StreamRef
+from penstock.model.streams import INFINITE
 from penstock_pravega.codec import (
     Dialect,
     MergeAttributeUpdate,

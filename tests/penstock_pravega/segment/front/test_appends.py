@@ -9,11 +9,11 @@ import trio
 from support.segment.front import SEGMENT, Client, Connect, WatchedBack, bytes_of
 from trio.testing import MockClock
 
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, GetAttribute, Seal
-from penstock_codecs.codec import NEED_DATA
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import DeleteStream
+from penstock.model.byte_operations import NO_ATTRIBUTE, AppendBytes, GetAttribute, Seal
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import DeleteStream
+from penstock.model.records import StreamRef
+from penstock.wire.codec import NEED_DATA
 from penstock_pravega.codec import append_messages, join_events, released
 
 STREAM = StreamRef("penstock", "scope/stream")

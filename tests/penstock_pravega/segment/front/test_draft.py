@@ -13,10 +13,10 @@ from support.segment import draft_shapes
 from support.segment.front import SEGMENT, Client, Connect, WatchedBack, bytes_of
 from trio.testing import MockClock
 
-from penstock_codecs.byte_operations import AppendBytes, Seal
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import DeleteStream
+from penstock.model.byte_operations import AppendBytes, Seal
+from penstock.model.failures import FailureCode, fail
+from penstock.model.operations import DeleteStream
+from penstock.model.records import StreamRef
 from penstock_pravega.codec import Dialect, draft, join_events, released, split_events
 from penstock_pravega.codec.encoder import Fill
 

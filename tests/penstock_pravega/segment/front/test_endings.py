@@ -12,8 +12,8 @@ import trio.testing
 from support.segment.front import SEGMENT, Client, Connect, WatchedBack, bytes_of, serving
 from trio.testing import MockClock
 
-from penstock_codecs.byte_operations import GetByteStreamInfo
-from penstock_codecs.operations import CreateStream
+from penstock.model.byte_operations import GetByteStreamInfo
+from penstock.model.operations import CreateStream
 from penstock_pravega.codec import PLUGIN, Dialect, append_messages, draft, join_events, released
 from penstock_pravega.segment.front import SegmentFront, SegmentSettings
 
@@ -112,7 +112,7 @@ async def test_what_is_no_message(connect: Connect, clock: MockClock, bad: bytes
 async def test_near_misses(connect: Connect, clock: MockClock, dialect: Dialect) -> None:
     """Damaged conversations, and noise: the next connection works in any case."""
     rng = random.Random(5)
-    from penstock_codecs.codec import Role
+    from penstock.wire.codec import Role
 
     sample = PLUGIN.sample(Role.SERVER, dialect.value)
     with structlog.testing.capture_logs() as logs:

@@ -9,8 +9,8 @@ import pytest
 from support.segment.front import SEGMENT, Client, Connect, WatchedBack
 from trio.testing import MockClock
 
-from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetByteStreamInfo, ReadBytes
-from penstock_codecs.failures import FailureCode, fail
+from penstock.model.byte_operations import AppendBytes, GetAttribute, GetByteStreamInfo, ReadBytes
+from penstock.model.failures import FailureCode, fail
 from penstock_pravega.codec import append_messages, released
 
 LOST = [FailureCode.HOT_SERVER, FailureCode.UNAVAILABLE, FailureCode.UPSTREAM_TIMEOUT]

@@ -11,9 +11,9 @@ from support.backs import PartialBack
 from support.segment.front import SEGMENT, Client, Connect, WatchedBack
 from trio.testing import MockClock
 
-from penstock_codecs.byte_operations import ByteStreamInfo, Merge, Merged
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamRef
+from penstock.model.byte_operations import ByteStreamInfo, Merge, Merged
+from penstock.model.failures import FailureCode, OperationFailed, fail
+from penstock.model.records import StreamRef
 from penstock_pravega.codec import MergeAttributeUpdate, MergedSegment, join_events, released
 from penstock_pravega.segment.front.merges import Merges
 

@@ -22,8 +22,8 @@ from penstock.backends.combined import Combined
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.backends.sequence_numbering import open_indexed
 from penstock.core.back import BackWrapper
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, DeleteStream
+from penstock.model.operations import CreateStream, DeleteStream
+from penstock.model.records import StreamRef
 from penstock_pravega.codec import append_messages, join_events, released
 from penstock_pravega.controller.controller.controller import Controller
 from penstock_pravega.segment.front import SegmentFront, SegmentSettings

@@ -10,10 +10,10 @@ import trio
 from support.segment.front import SEGMENT, Client, Connect, WatchedBack, serving
 from trio.testing import MockClock
 
-from penstock_codecs.byte_operations import ReadBytes, Seal, Truncate
-from penstock_codecs.features import Feature
-from penstock_codecs.model import Header, StreamRef, metered_size
-from penstock_codecs.operations import Append, DeleteStream
+from penstock.model.byte_operations import ReadBytes, Seal, Truncate
+from penstock.model.features import Feature
+from penstock.model.operations import Append, DeleteStream
+from penstock.model.records import Header, StreamRef, metered_size
 from penstock_pravega.codec import Dialect, draft, join_events, released
 from penstock_pravega.segment.front import SegmentFront, SegmentSettings, reads
 from penstock_pravega.segment.front.reads import MOST_READS

@@ -31,8 +31,8 @@ from penstock.core.back import Back, SwappableBack
 from penstock.core.identity import CLIENT
 from penstock.core.identity import Client as Who
 from penstock.core.internal_names import INTERNAL_BASIN
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import EnsureBasin
+from penstock.model.operations import EnsureBasin
+from penstock.model.records import StreamRef
 from penstock_pravega.codec import Dialect, SegmentMessage, TableEntry, TableKey, draft, join_events, released
 from penstock_pravega.segment.front import SegmentFront, SegmentSettings
 from penstock_pravega.segment.names import SegmentNames

@@ -8,9 +8,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.compression import Compression, compress
-from penstock_codecs.conformance import pieces_of
-from penstock_codecs.failures import LocalProtocolError
+from penstock.model.failures import LocalProtocolError
+from penstock.wire.compression import Compression, compress
+from penstock.wire.conformance import pieces_of
 from penstock_s2.codec.s2s.frames import (
     MAX_HELD,
     Frame,

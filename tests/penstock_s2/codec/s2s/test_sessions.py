@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs import conformance
-from penstock_codecs.codec import NEED_DATA, PAUSED, Codec, Role
-from penstock_codecs.compression import Compression, compress
-from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
-from penstock_codecs.model import Columns, Header, RecordBatch, StreamPosition, StreamRef, metered_size
-from penstock_codecs.operations import Append, Appended
+from penstock.model.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
+from penstock.model.operations import Append, Appended
+from penstock.model.records import Columns, Header, RecordBatch, StreamPosition, StreamRef, metered_size
+from penstock.wire import conformance
+from penstock.wire.codec import NEED_DATA, PAUSED, Codec, Role
+from penstock.wire.compression import Compression, compress
 from penstock_s2.codec.protobuf import encode_append_input
 from penstock_s2.codec.s2s import PLUGIN, AppendClient, AppendServer, ReadClient, ReadServer
 from penstock_s2.codec.s2s.frames import encode_frame, encode_terminal

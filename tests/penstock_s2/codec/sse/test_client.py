@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs import conformance
-from penstock_codecs.codec import NEED_DATA, PAUSED, Pull, Role
-from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
-from penstock_codecs.model import Columns, Header, Record, RecordBatch, StreamPosition
+from penstock.model.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock.model.records import Columns, Header, Record, RecordBatch, StreamPosition
+from penstock.wire import conformance
+from penstock.wire.codec import NEED_DATA, PAUSED, Pull, Role
 from penstock_s2.codec.formats import BytesFormat
 from penstock_s2.codec.sse import (
     DIALECTS,

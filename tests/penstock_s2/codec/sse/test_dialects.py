@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import U64_MAX
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.records import U64_MAX
 from penstock_s2.codec.formats import BytesFormat
 from penstock_s2.codec.sse.dialects import DIALECTS, S2, SEED, EventId, SseDialect
 

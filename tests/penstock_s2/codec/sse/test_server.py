@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError
-from penstock_codecs.model import U64_MAX, Columns, Header, RecordBatch, StreamPosition
+from penstock.model.failures import Failure, FailureCode, LocalProtocolError
+from penstock.model.records import U64_MAX, Columns, Header, RecordBatch, StreamPosition
+from penstock.wire.codec import NEED_DATA, PAUSED
 from penstock_s2.codec.formats import BytesFormat
 from penstock_s2.codec.sse import BatchEvent, Done, ErrorEvent, Event, EventId, EventStreamServer, Ping
 from penstock_s2.codec.sse.dialects import S2, SEED

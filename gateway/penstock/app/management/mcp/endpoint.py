@@ -18,8 +18,8 @@ from penstock.app.management.mcp.protocol import McpHeaders, McpServer, Reply, T
 from penstock.app.management.mcp.tool import Tool
 from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.words import Endpoints, RequestRefused, read_json
+from penstock.model.limits import KIB
 from penstock.net.http.exchange import Exchange
-from penstock_codecs.limits import KIB
 
 __all__ = ["McpEndpoint"]
 

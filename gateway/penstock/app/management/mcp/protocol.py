@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from penstock_codecs.failures import json_fault
+from penstock.model.failures import json_fault
 
 __all__ = ["MODERN", "SESSIONS", "McpHeaders", "McpServer", "Reply", "RpcCode", "ToolCall"]
 

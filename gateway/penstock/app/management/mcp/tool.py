@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from penstock.app.management.command import CommandFailed
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import KIB
+from penstock.model.failures import OperationFailed
+from penstock.model.limits import KIB
 
 __all__ = ["Arguments", "Cursor", "Limit", "PageResult", "Pager", "Tool", "ToolFailed"]
 

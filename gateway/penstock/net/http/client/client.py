@@ -11,13 +11,13 @@ from typing import Final, Self
 import msgspec
 import trio
 
+from penstock.model.failures import FailureCode, OperationFailed
+from penstock.model.limits import MIB
 from penstock.net.http.client.connection import HttpStream
 from penstock.net.http.client.pool import HttpPool
 from penstock.net.http.client.settings import HttpClientSettings
 from penstock.net.upstream import Upstream, broke
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.http import Body, Buffer, End, HttpHeaders, RequestHead
-from penstock_codecs.limits import MIB
+from penstock.wire.http import Body, Buffer, End, HttpHeaders, RequestHead
 
 __all__ = ["HttpClient", "Response"]
 

@@ -18,12 +18,7 @@ from typing import Final
 
 import trio
 
-from penstock.net.body_buffer import BodyBuffer
-from penstock.net.http.client.settings import HttpClientSettings
-from penstock.net.transport import TooSlow, Transport
-from penstock.net.upstream import Upstream, broke, lost, reason_of, too_late, unreachable
-from penstock_codecs.codec import PAUSED, Pull
-from penstock_codecs.failures import (
+from penstock.model.failures import (
     Failure,
     FailureCode,
     LocalProtocolError,
@@ -31,7 +26,12 @@ from penstock_codecs.failures import (
     RemoteProtocolError,
     fail,
 )
-from penstock_codecs.http import (
+from penstock.net.body_buffer import BodyBuffer
+from penstock.net.http.client.settings import HttpClientSettings
+from penstock.net.transport import TooSlow, Transport
+from penstock.net.upstream import Upstream, broke, lost, reason_of, too_late, unreachable
+from penstock.wire.codec import PAUSED, Pull
+from penstock.wire.http import (
     CANCEL,
     NO_ERROR,
     REFUSED_STREAM,

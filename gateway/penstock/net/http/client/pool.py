@@ -8,14 +8,14 @@ from typing import Final
 import structlog
 import trio
 
+from penstock.model.failures import Failure, OperationFailed
 from penstock.net.http.client.connection import HttpClientConnection
 from penstock.net.http.client.settings import HttpClientSettings, HttpVersion
 from penstock.net.transport import Transport
 from penstock.net.upstream import Upstream, unreachable
 from penstock.observe.taps.tapped import encrypted
-from penstock_codecs.codec import Role
-from penstock_codecs.failures import Failure, OperationFailed
-from penstock_codecs.http import connection
+from penstock.wire.codec import Role
+from penstock.wire.http import connection
 
 __all__ = ["HttpPool"]
 

@@ -6,8 +6,8 @@ from enum import Enum
 
 import msgspec
 
-from penstock_codecs.http import HttpLimits
-from penstock_codecs.limits import KIB, MIB
+from penstock.model.limits import KIB, MIB
+from penstock.wire.http import HttpLimits
 
 __all__ = ["HttpClientSettings", "HttpVersion"]
 

@@ -26,6 +26,7 @@ import structlog
 import trio
 
 from penstock.core.waiters import Waiters
+from penstock.model.failures import FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
 from penstock.net.body_buffer import BodyBuffer
 from penstock.net.draining import Draining
 from penstock.net.http.exchange import Handler, HeaderList, Refetch, Request
@@ -37,9 +38,8 @@ from penstock.net.proxies import FORWARDED, BadForwarding
 from penstock.net.transport import WRITE_ROOM, TooSlow, Transport
 from penstock.observe.metrics.clients import Pauses, count_error, count_response
 from penstock.observe.tracing import REQUEST
-from penstock_codecs.codec import Pull
-from penstock_codecs.failures import FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
-from penstock_codecs.http import (
+from penstock.wire.codec import Pull
+from penstock.wire.http import (
     CANCEL,
     ENHANCE_YOUR_CALM,
     INTERNAL_ERROR,

@@ -8,8 +8,8 @@ from zlib import crc32
 
 import trio
 
-from penstock_codecs.http import Buffer, HttpCodec
-from penstock_codecs.limits import KIB, MIB
+from penstock.model.limits import KIB, MIB
+from penstock.wire.http import Buffer, HttpCodec
 
 __all__ = ["AHEAD", "Remainder", "SendRoom"]
 

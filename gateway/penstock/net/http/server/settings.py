@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from penstock_codecs.http import HttpLimits
-from penstock_codecs.limits import KIB, MIB
+from penstock.model.limits import KIB, MIB
+from penstock.wire.http import HttpLimits
 
 __all__ = ["TURN_SECONDS", "WAKE_SECONDS", "HttpSettings"]
 

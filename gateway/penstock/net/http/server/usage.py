@@ -6,11 +6,11 @@ from typing import Final
 
 import trio
 
+from penstock.model.limits import KIB
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import HeldBytes
 from penstock.net.transport import Transport
-from penstock_codecs.http import HttpCodec
-from penstock_codecs.limits import KIB
+from penstock.wire.http import HttpCodec
 
 __all__ = ["ConnectionUsage", "TooNoisy"]
 

@@ -14,9 +14,9 @@ from support.examples import examples
 from support.http.client import memory_pair, socket_pair
 from support.upstreams import by, far_server
 
+from penstock.model.failures import OperationFailed
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.http.exchange import Exchange
-from penstock_codecs.failures import OperationFailed
 
 CONNECTIONS = 3
 STREAMS = 2

@@ -12,10 +12,10 @@ from support.http.handlers import echo, hello
 from support.upstreams import WHERE, by, client_of
 
 from penstock.core.identity import CLIENT, Client
+from penstock.model.failures import FailureCode, OperationFailed
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion, Response
 from penstock.net.http.exchange import Exchange
 from penstock.net.upstream import Credentials, CredentialsMode
-from penstock_codecs.failures import FailureCode, OperationFailed
 
 H1 = HttpClientSettings(version=HttpVersion.H1)
 H2 = HttpClientSettings(version=HttpVersion.H2)

@@ -9,9 +9,9 @@ from support.http.client import StreamPair, memory_pair, socket_pair
 from support.http.handlers import count, echo
 from support.upstreams import by, client_of
 
+from penstock.model.limits import MIB
 from penstock.net.http.client import HttpClientSettings, HttpVersion
 from penstock.net.http.exchange import Exchange
-from penstock_codecs.limits import MIB
 
 H1 = HttpClientSettings(version=HttpVersion.H1)
 H2 = HttpClientSettings(version=HttpVersion.H2)

@@ -24,12 +24,12 @@ from support.upstreams import (
     ignores,
 )
 
+from penstock.model.failures import FailureCode
+from penstock.model.limits import MIB
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.http.client.connection import HttpStream
 from penstock.net.upstream import BreakerState
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.http import Body, End, RequestHead, Reset, ResponseHead
-from penstock_codecs.limits import MIB
+from penstock.wire.http import Body, End, RequestHead, Reset, ResponseHead
 
 Clock = trio.testing.MockClock
 H1 = HttpClientSettings(version=HttpVersion.H1)

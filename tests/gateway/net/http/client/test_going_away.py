@@ -7,11 +7,11 @@ import trio
 import trio.testing
 from support.upstreams import WHERE, Script, Scripted, answer, answers, by, client_of, failed, ignores
 
+from penstock.model.failures import FailureCode
 from penstock.net.draining import Draining
 from penstock.net.http.client import HttpClientSettings, HttpVersion
 from penstock.net.http.exchange import Exchange
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.http import INTERNAL_ERROR, REFUSED_STREAM, End, GoAway, HttpLimits, RequestHead, Reset
+from penstock.wire.http import INTERNAL_ERROR, REFUSED_STREAM, End, GoAway, HttpLimits, RequestHead, Reset
 
 Clock = trio.testing.MockClock
 H1 = HttpClientSettings(version=HttpVersion.H1)

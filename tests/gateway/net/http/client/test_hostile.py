@@ -7,9 +7,9 @@ import trio
 import trio.testing
 from support.upstreams import Script, Scripted, answer, client_of, failed
 
+from penstock.model.failures import FailureCode
 from penstock.net.http.client import HttpClientSettings, HttpVersion
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.http import End, GoAway, RequestHead
+from penstock.wire.http import End, GoAway, RequestHead
 
 Clock = trio.testing.MockClock
 H1 = HttpClientSettings(version=HttpVersion.H1)

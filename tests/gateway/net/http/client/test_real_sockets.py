@@ -15,12 +15,12 @@ from support.http.handlers import echo
 from support.real_backs import S2Lite
 from support.tls.certificates import needs_openssl, self_signed
 
+from penstock.model.failures import OperationFailed
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.serving import serve_http
 from penstock.net.tls import ClientTls, tls_context, tls_stream
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock_codecs.failures import OperationFailed
 
 VERSIONS = pytest.mark.parametrize("version", list(HttpVersion), ids=lambda version: version.value)
 
