@@ -1,11 +1,11 @@
-"""Durable Streams in the analysis layer."""
+"""Durable Streams in captures."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from penstock.capture.dialogue.http.plugin import HTTP_REDACTS, http_dialogue
-from penstock.capture.plugin import HTTP, AnalysisPlugin
+from penstock.capture.plugin import HTTP, CapturePlugin
 
 if TYPE_CHECKING:
     from penstock.capture.dialogue.http.exchange import HttpProtocol
@@ -26,7 +26,7 @@ def _bodies() -> HttpBodies:
     return DurableBodies()
 
 
-PLUGIN: Final = AnalysisPlugin(
+PLUGIN: Final = CapturePlugin(
     dialogue=http_dialogue,
     layers=(HTTP, "durable"),
     unasked_layers=frozenset({"durable"}),

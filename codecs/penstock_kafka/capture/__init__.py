@@ -1,1 +1,1 @@
-"""Kafka in the analysis layer."""
+"""Kafka in captures."""

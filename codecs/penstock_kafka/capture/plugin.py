@@ -1,4 +1,4 @@
-"""The analysis plug-in of Kafka."""
+"""Kafka in captures: its plug-in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock.capture.pcapng import Conversation, Sender
-from penstock.capture.plugin import AnalysisPlugin, Likeness
+from penstock.capture.plugin import CapturePlugin, Likeness
 
 if TYPE_CHECKING:
     from penstock.capture.assigned_ids import AssignedIds
@@ -50,7 +50,7 @@ def _redaction() -> Redaction:
     return REDACTION
 
 
-PLUGIN: Final = AnalysisPlugin(
+PLUGIN: Final = CapturePlugin(
     dialogue=_dialogue,
     memory=dict,
     layers=("kafka",),

@@ -1,4 +1,4 @@
-"""The segment protocol in the analysis layer."""
+"""The segment protocol in captures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.capture.pcapng import Conversation, Sender
-from penstock.capture.plugin import AnalysisPlugin, Likeness
+from penstock.capture.plugin import CapturePlugin, Likeness
 
 if TYPE_CHECKING:
     from penstock.capture.assigned_ids import AssignedIds
@@ -69,7 +69,7 @@ def _wireshark() -> dict[str, WiresharkProtocol]:
     return {"pravega": segment_protocol()}
 
 
-PLUGIN: Final = AnalysisPlugin(
+PLUGIN: Final = CapturePlugin(
     dialogue=_dialogue,
     layers=("segment",),
     begins=_begins,

@@ -1,11 +1,11 @@
-"""S2 in the analysis layer: sessions, event streams, JSON and protobuf over HTTP."""
+"""S2 in captures: sessions, event streams, JSON and protobuf over HTTP."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from penstock.capture.dialogue.http.plugin import HTTP_REDACTS, http_dialogue
-from penstock.capture.plugin import HTTP, AnalysisPlugin
+from penstock.capture.plugin import HTTP, CapturePlugin
 
 if TYPE_CHECKING:
     from penstock.capture.dialogue.http.exchange import HttpProtocol
@@ -33,7 +33,7 @@ def _wireshark() -> dict[str, WiresharkProtocol]:
     return s2_protocols()
 
 
-PLUGIN: Final = AnalysisPlugin(
+PLUGIN: Final = CapturePlugin(
     dialogue=http_dialogue,
     layers=(HTTP, "s2s", "sse"),
     unasked_layers=frozenset({"s2s", "sse"}),

@@ -1,11 +1,11 @@
-"""S3P in the analysis layer."""
+"""S3P in captures."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.capture.pcapng import Conversation, Sender
-from penstock.capture.plugin import AnalysisPlugin, Likeness
+from penstock.capture.plugin import CapturePlugin, Likeness
 
 if TYPE_CHECKING:
     from penstock.capture.dialogue.messages import Dialogue
@@ -44,7 +44,7 @@ def _wireshark() -> dict[str, WiresharkProtocol]:
     return {"s3p": PROTOCOL}
 
 
-PLUGIN: Final = AnalysisPlugin(
+PLUGIN: Final = CapturePlugin(
     dialogue=_dialogue,
     layers=("s3p",),
     numbered_requests=True,

@@ -1,6 +1,6 @@
-"""Plug-ins of the analysis layer: what a protocol adds so that its captures can be shown, redacted and recognized.
+"""Plug-ins of captures: what a protocol adds so that its captures can be shown, redacted and recognized.
 
-An installed distribution registers one `AnalysisPlugin` for each protocol in the entry-point group `penstock.analysis`,
+An installed distribution registers one `CapturePlugin` for each protocol in the entry-point group `penstock.captures`,
 under the name that conversations in this protocol have (`Conversation.protocol`). The built-in protocols are registered
 in the same way, in `<protocol>/plugin.py`; no other module has a list of protocols.
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HTTP",
-    "AnalysisPlugin",
+    "CapturePlugin",
     "Likeness",
     "layers_over_http",
     "layers_settled_by_record",
@@ -55,8 +55,8 @@ class Likeness(IntEnum):
     """Only this protocol begins so."""
 
 
-class AnalysisPlugin(msgspec.Struct, frozen=True, kw_only=True):
-    """One protocol, in the analysis layer.
+class CapturePlugin(msgspec.Struct, frozen=True, kw_only=True):
+    """One protocol, in captures.
 
     `dialogue` makes the dialogue of a conversation (`penstock.capture.dialogue.messages.Dialogue`); its second
     argument is what `memory` returned, for this capture. `layers`: the values of `Message.layer` that it gives, all of
@@ -130,9 +130,9 @@ class AnalysisPlugin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def plugins() -> dict[str, AnalysisPlugin]:
+def plugins() -> dict[str, CapturePlugin]:
     """Return all installed plug-ins by protocol, in alphabetical order."""
-    return installed("penstock.analysis", AnalysisPlugin)
+    return installed("penstock.captures", CapturePlugin)
 
 
 @cache

@@ -1,6 +1,6 @@
 """Plug-ins: the objects by which installed distributions add protocols.
 
-Each layer has one entry-point group and one type of plug-in: `penstock.codecs`, `penstock.analysis` and
+Each layer has one entry-point group and one type of plug-in: `penstock.codecs`, `penstock.captures` and
 `penstock.protocols`. The built-in protocols are registered in the same way as those of other distributions, and no
 layer has another list of protocols. The name of an entry point is the protocol's name.
 """

@@ -39,7 +39,7 @@ _POSITION: Final = "struct<seq_num: bigint, id: struct<ms: bigint, seq: bigint>,
 def session_silences(messages: DataFrame, heartbeat_ms: int = HEARTBEAT_MS) -> DataFrame:
     """Return `interval_ms`, `silences` and `heartbeats_missed` by `stream`, `action` (`delivered`) and `side`.
 
-    A session counts from its first heartbeat (`AnalysisPlugin.heartbeats`): before it the reader catches up, at its own
+    A session counts from its first heartbeat (`CapturePlugin.heartbeats`): before it the reader catches up, at its own
     pace. It counts up to the last message of the exchange: a gap in the recording is not a silence.
     """
     beats = {layer: kind for plugin in plugins().values() for layer, kind in plugin.heartbeats.items()}

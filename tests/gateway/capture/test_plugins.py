@@ -1,4 +1,4 @@
-"""A protocol of another distribution in the analysis layer: shown, redacted, recognized; and plug-ins in general."""
+"""A protocol of another distribution in captures: shown, redacted, recognized; and plug-ins in general."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def distribution(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: numbered-lines\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text(
-        "[penstock.analysis]\nlines = numbered_lines.analysis:PLUGIN\nshouts = numbered_lines.shouts:PLUGIN\n"
+        "[penstock.captures]\nlines = numbered_lines.capture:PLUGIN\nshouts = numbered_lines.shouts:PLUGIN\n"
     )
     return tmp_path
 

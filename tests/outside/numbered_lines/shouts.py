@@ -9,7 +9,7 @@ from penstock.capture.dialogue.http.collector import MessageCollector
 from penstock.capture.dialogue.http.exchange import BodyReader, HttpProtocol, SeenExchange
 from penstock.capture.dialogue.http.plugin import http_dialogue
 from penstock.capture.pcapng import Sender
-from penstock.capture.plugin import HTTP, AnalysisPlugin
+from penstock.capture.plugin import HTTP, CapturePlugin
 from penstock.capture.redaction.requests import HttpBodies
 from penstock.capture.redaction.requests import RequestParts as RedactedExchange
 from penstock.wire.http import RequestHead
@@ -51,7 +51,7 @@ class ShoutBodies(HttpBodies):
         return exchange.path == b"/shout-tokens"
 
 
-PLUGIN = AnalysisPlugin(
+PLUGIN = CapturePlugin(
     dialogue=http_dialogue,
     layers=(HTTP, "shouts"),
     secret_headers=("shout-password",),

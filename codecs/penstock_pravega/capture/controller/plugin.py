@@ -1,4 +1,4 @@
-"""The controller in the analysis layer: gRPC calls over HTTP/2."""
+"""The controller in captures: gRPC calls over HTTP/2."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.capture.dialogue.http.plugin import HTTP_REDACTS, http_dialogue
 from penstock.capture.pcapng import Sender
-from penstock.capture.plugin import HTTP, AnalysisPlugin
+from penstock.capture.plugin import HTTP, CapturePlugin
 
 if TYPE_CHECKING:
     from penstock.capture.dialogue.http.exchange import HttpProtocol
@@ -27,7 +27,7 @@ def _bodies() -> HttpBodies:
     return ControllerBodies()
 
 
-PLUGIN: Final = AnalysisPlugin(
+PLUGIN: Final = CapturePlugin(
     dialogue=http_dialogue,
     layers=(HTTP, "grpc"),
     hides=frozenset({Sender.SERVER}),

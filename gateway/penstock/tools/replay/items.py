@@ -56,7 +56,7 @@ class ServerGave(msgspec.Struct):
     `exchange`: over HTTP the exchange; None if the whole conversation is counted together. `outcome`: the answer in a
     word, "" for none; `asked`: the exchange as the dialogue numbers it; `delivered`: records that the client did not
     have yet; `alone`: nothing else was in flight from its request to it, so that another server should deliver as
-    many; `ids`: see `AnalysisPlugin.given_ids`. The consumer fills in `alone` and the time.
+    many; `ids`: see `CapturePlugin.given_ids`. The consumer fills in `alone` and the time.
     """
 
     exchange: int | None

@@ -1,4 +1,4 @@
-"""HTTP in the analysis layer: alone, as on the management listener, and as the carrier of other protocols."""
+"""HTTP in captures: alone, as on the management listener, and as the carrier of other protocols."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.capture.pcapng import Conversation, Sender
-from penstock.capture.plugin import HTTP, AnalysisPlugin, Likeness
+from penstock.capture.plugin import HTTP, CapturePlugin, Likeness
 from penstock.wire.http.sniff import PREFACE
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ HTTP_REDACTS: Final = {
     "headers": "values in heads and trailers",
     "parameters": "values in URLs",
 }
-"""Parts that rules blank in every protocol over HTTP, see `AnalysisPlugin.redacts`."""
+"""Parts that rules blank in every protocol over HTTP, see `CapturePlugin.redacts`."""
 
 
 def http_dialogue(conversation: Conversation, _memory: Any) -> Dialogue:
@@ -71,7 +71,7 @@ def _server_begins(first: bytes) -> Likeness | None:
     return Likeness.MARK if settings else Likeness.NONE
 
 
-PLUGIN: Final = AnalysisPlugin(
+PLUGIN: Final = CapturePlugin(
     dialogue=http_dialogue,
     layers=(HTTP,),
     begins=_begins,

@@ -1,4 +1,4 @@
-"""The analysis plug-in: conversations are shown, recognized and redacted."""
+"""Plug-in of captures: conversations are shown, recognized and redacted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.capture.dialogue.places import TimedSpan
 from penstock.capture.dialogue.sides import DialogueSide, PlacedEvent, UnreadableBytes
 from penstock.capture.dialogue.two_sided import TwoSided
 from penstock.capture.pcapng import Conversation, Sender
-from penstock.capture.plugin import AnalysisPlugin, Likeness
+from penstock.capture.plugin import CapturePlugin, Likeness
 from penstock.capture.redaction.flow import Flow, NotUnderstood, Parser, Redaction
 from penstock.capture.redaction.leaves import Leaves
 
@@ -131,7 +131,7 @@ def joins(flow: Flow, leaves: Leaves, start: bytes) -> Parser | None:
     return parse(flow, leaves) if LINE[flow.sender].match(start) else None
 
 
-PLUGIN = AnalysisPlugin(
+PLUGIN = CapturePlugin(
     dialogue=dialogue,
     layers=("lines",),
     begins=begins,

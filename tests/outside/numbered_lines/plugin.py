@@ -1,18 +1,19 @@
-"""The gateway's plug-in: configuration tables of a listener and a back, and what reports say of them."""
+"""The plug-in: how a listener, a back and a server are opened, and what reports say of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
+from numbered_lines.config import LinesBack, LinesListener
 from penstock.core.address import Address
-from penstock.core.config_fields import DEFAULT_BASIN, check_address, check_basin, check_server, key
+from penstock.core.config_fields import DEFAULT_BASIN
 from penstock.model.operations import Capability, Located
 from penstock.model.records import StreamRef
 from penstock.protocols.plugin import BackKind, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.servers import Server, ServerKind
-from penstock.protocols.tables import ConfigView, ListenerLimits, ListenerTable, LossTable, NumberedBackTable
+from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide
 
@@ -22,50 +23,7 @@ if TYPE_CHECKING:
     from penstock.protocols.opening import ListenerContext, OpenListener
     from penstock.routing.target import Target
 
-__all__ = ["PLUGIN", "LinesBack", "LinesListener"]
-
-_Dialect = Annotated[Literal["lf", "crlf"], key("How lines end.")]
-
-
-class LinesLoss(LossTable, frozen=True, kw_only=True):
-    """Reads of records that a line cannot carry."""
-
-    headers: Annotated[Literal["refuse", "envelope", "drop"], key("Records with headers.")] = "refuse"
-    empty_body: Annotated[Literal["refuse", "envelope", "drop"], key("Records with an empty body.")] = "refuse"
-    command_records: Annotated[Literal["refuse", "envelope", "drop"], key("Fences and trims.")] = "drop"
-
-
-class LinesLimits(ListenerLimits, frozen=True, kw_only=True):
-    """Limits of one lines listener."""
-
-    idle_timeout_seconds: Annotated[float, key("A silent client is cut off after this.", least=1)] = 60.0
-
-
-class LinesListener(ListenerTable, frozen=True, kw_only=True):
-    """Numbered Lines over TCP or TLS."""
-
-    bind: Annotated[str, key("HOST:PORT of the listener.")] = "127.0.0.1:7700"
-    basin: Annotated[str, key("Basin of all streams.")] = DEFAULT_BASIN
-    dialect: _Dialect = "lf"
-    loss: LinesLoss = LinesLoss()
-    limits: LinesLimits = LinesLimits()
-
-    def __post_init__(self) -> None:
-        check_address("bind", self.bind)
-        check_basin("basin", self.basin)
-        self.check_tls()
-
-
-class LinesBack(NumberedBackTable, frozen=True, kw_only=True, tag_field="kind", tag="lines"):
-    """A server of Numbered Lines."""
-
-    address: Annotated[str, key("HOST:PORT of the server.", example="127.0.0.1:7700")]
-    basin: Annotated[str, key("Basin of all streams on the server.")] = DEFAULT_BASIN
-    dialect: _Dialect = "lf"
-
-    def __post_init__(self) -> None:
-        self.check()
-        check_server("address", self.address)
+__all__ = ["PLUGIN"]
 
 
 class LinesTerms(Terms):
@@ -91,7 +49,7 @@ class _Listener(ListenerKind[LinesListener]):
     loss_notes = ("bodies with a line feed: refused",)
 
     def open(self, context: ListenerContext, label: str, table: LinesListener) -> OpenListener:
-        from numbered_lines.serving import open_listener
+        from numbered_lines.front import open_listener
 
         return open_listener(context, label, table)
 
@@ -117,7 +75,7 @@ class _Back(BackKind[LinesBack]):
     table = LinesBack
 
     def open(self, context: BackContext, name: str, table: LinesBack) -> AbstractAsyncContextManager[Target]:
-        from numbered_lines.serving import open_back
+        from numbered_lines.back import open_back
 
         return open_back(context, name, table)
 
@@ -138,7 +96,7 @@ class _Server(ServerKind):
         return {"address": str(server.address), "dialect": "crlf" if server.options else "lf"}
 
     def suite(self, server: Server) -> Suite | None:
-        from numbered_lines.conforming import SUITE
+        from numbered_lines.conformance import SUITE
 
         return None if server.options else SUITE
 
