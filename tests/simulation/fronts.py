@@ -543,9 +543,10 @@ class _KafkaWay:
 
 
 class _KafkaClient(Client):
-    """A client of Kafka: it sees the numbers of records, and no commands."""
+    """A client of Kafka: it sees the numbers of records, CreateTime (decision 29), and no commands."""
 
     view = "data"
+    event_times = True
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -576,6 +577,8 @@ class _KafkaClient(Client):
 
 
 class _KafkaFollower(Follower):
+    event_times = True
+
     async def reach(self, there: Sequence[Record]) -> None:
         if data := [record for record in there if not record.headers]:
             await super().reach(data)

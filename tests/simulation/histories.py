@@ -91,10 +91,10 @@ def content(record: Record) -> bytes:
 
 
 class Place(NamedTuple):
-    """A record's body and timestamp, which never change."""
+    """A record's body and timestamp, which never change; None as long as only clients of event times saw it."""
 
     body: bytes
-    timestamp: int
+    timestamp: int | None
 
 
 @dataclass
@@ -141,13 +141,21 @@ class Histories:
         """Forget a call that was never made."""
         del self.under_way[number]
 
-    def saw(self, stream: StreamRef, records: Sequence[Record], client: str) -> None:
-        """Check records against what others saw at their places, ever."""
+    def saw(self, stream: StreamRef, records: Sequence[Record], client: str, *, event_times: bool = False) -> None:
+        """Check records against what others saw at their places, ever.
+
+        `event_times`: this client sees the time that the record's producer gave it, not the stream's.
+        """
         places = self.places[stream]
         for record in records:
-            seen = Place(content(record), record.timestamp)
-            found = places.setdefault(record.seq_num, seen)
-            assert found == seen, f"{client}: {stream} at {record.seq_num} was {found}, and is {seen}"
+            seen = Place(content(record), None if event_times else record.timestamp)
+            known = places.get(record.seq_num, seen)
+            if seen.timestamp is None:
+                seen = seen._replace(timestamp=known.timestamp)
+            elif known.timestamp is None:
+                known = known._replace(timestamp=seen.timestamp)
+            assert known == seen, f"{client}: {stream} at {record.seq_num} was {known}, and is {seen}"
+            places[record.seq_num] = known
 
     def identified(self, stream: StreamRef, identifier: Any, body: bytes, client: str) -> None:
         """Check a record against what others saw under its identifier, ever."""
@@ -216,6 +224,8 @@ class Client:
     """A client that calls a number of times, one call after the other, but for its sessions."""
 
     view: View = "records"
+    event_times = False
+    """Whether it sees the times of records that their producers gave them."""
 
     def __init__(self, name: str, talks: Talks, back: Any, histories: Histories, dice: random.Random) -> None:
         """`back`: a `Back`, or what a subclass calls instead."""
@@ -303,7 +313,7 @@ class Client:
     async def _all(self, stream: StreamRef) -> tuple[Any, ...]:
         """Read all from the first record on, as far as it goes, and return the answer."""
         records = await read_all(self._back, stream)
-        self._histories.saw(stream, records, self.name)
+        self._histories.saw(stream, records, self.name, event_times=self.event_times)
         return tuple((record.seq_num, content(record)) for record in records)
 
     # ---- calls ---------------------------------------------------------------------------------------------------
@@ -422,6 +432,9 @@ class Client:
 class Follower:
     """A reader of one log that follows its tail."""
 
+    event_times = False
+    """Whether it sees the times of records that their producers gave them."""
+
     def __init__(self, name: str, stream: StreamRef, back: Any, histories: Histories) -> None:
         self.name = name
         self.stream = stream
@@ -448,7 +461,7 @@ class Follower:
                 if isinstance(batch, Following) or not (records := list(batch.records())):
                     continue
                 assert records[0].seq_num >= self.next, f"{self.name}: {records[0].seq_num} after {self.next}"
-                self._histories.saw(self.stream, records, self.name)
+                self._histories.saw(self.stream, records, self.name, event_times=self.event_times)
                 self._seen.update(record.seq_num for record in records)
                 self._at(records[-1].seq_num + 1)
 
