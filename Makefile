@@ -136,7 +136,7 @@ pages: $(VENV)/.dev  ## write the generated pages of docs/ and config/gateway.to
 	$(BIN)/python -m penstock_spark.document
 	PYTHONPATH=tests $(BIN)/python -m support.matrix_page
 
-measure: $(VENV)/.dev  ## sizes, import cycles and five traced operations of the source
+measure: $(VENV)/.dev  ## sizes, import cycles and six traced operations of the source
 	PYTHONPATH=tests $(BIN)/python tests/architecture/measure.py
 
 bench: $(VENV)/.dev  ## the benchmark beside redis-server and haproxy (bench/README.md)

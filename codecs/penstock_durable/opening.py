@@ -17,7 +17,7 @@ __all__ = ["durable_settings", "http_settings", "open_listener"]
 
 def open_listener(context: ListenerContext, label: str, table: DurableListener) -> OpenListener:
     """See `penstock.protocols.plugin.ListenerKind.open`."""
-    clients = ClientRules(frozenset(table.auth_tokens), context.identities, context.access, table.anonymous)
+    clients = context.clients(table.auth_tokens, anonymous=table.anonymous)
     settings, http = durable_settings(table, clients, context.drain_seconds), http_settings(table.limits)
     backs = {route.holder.target.name for route in context.router.routes}
     if len(backs) == 1:
@@ -33,9 +33,8 @@ def open_listener(context: ListenerContext, label: str, table: DurableListener) 
 def durable_settings(listener: DurableListener, clients: ClientRules, drain_seconds: float) -> DurableSettings:
     """Return the settings of the front."""
     limits = listener.limits
-    proven = bool(clients.tokens or clients.access is not None) and not listener.anonymous
     hosts = None
-    if not proven and listener.tls_certificate is None:  # a page that uses DNS rebinding has no token
+    if not clients.closed and listener.tls_certificate is None:  # a page that uses DNS rebinding has no token
         hosts = frozenset({Address.parse(listener.bind).host, *listener.hosts})
     return DurableSettings(
         names=names_of(listener),
@@ -43,7 +42,7 @@ def durable_settings(listener: DurableListener, clients: ClientRules, drain_seco
         cors_origins=frozenset(listener.cors_origins),
         hosts=hosts,
         clients=clients,
-        shared=not proven and not listener.proves_clients,
+        shared=not clients.closed and not listener.proves_clients,
         loss=listener.loss.policy,
         max_append_bytes=limits.max_append_bytes,
         max_read_bytes=limits.max_read_bytes,

@@ -6,10 +6,9 @@ from penstock.core.address import Address
 from penstock.net.http.traced import traced_connections
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.routing.access.clients import ClientRules
-from penstock.routing.access.passwords import Passwords
 from penstock.tables.struct_table import StructTable
 from penstock_kafka.config import KafkaListener
-from penstock_kafka.front import KafkaClients, KafkaFront, KafkaSettings
+from penstock_kafka.front import KafkaFront, KafkaSettings
 from penstock_kafka.groups.messages import GroupLimits
 from penstock_kafka.names import KafkaNames, table_of
 from penstock_kafka.transactions.limits import TransactionLimits
@@ -19,8 +18,7 @@ __all__ = ["kafka_settings", "open_listener"]
 
 def open_listener(context: ListenerContext, label: str, table: KafkaListener) -> OpenListener:
     """See `penstock.protocols.plugin.ListenerKind.open`."""
-    rules = ClientRules(frozenset(table.auth_tokens), context.identities, context.access, table.anonymous)
-    clients = KafkaClients(rules, Passwords(context.users) if context.users else None)
+    clients = context.clients(table.auth_tokens, anonymous=table.anonymous, passwords=True)
     settings = kafka_settings(table, clients, label)
     back, own = context.back(label, tokens=True), context.back(label)
     kept = StructTable(own, settings.table)
@@ -29,7 +27,7 @@ def open_listener(context: ListenerContext, label: str, table: KafkaListener) ->
     return OpenListener(traced_connections(front.serve), front.drain, (back, own), (settings,), front.run)
 
 
-def kafka_settings(listener: KafkaListener, clients: KafkaClients, label: str = "kafka") -> KafkaSettings:
+def kafka_settings(listener: KafkaListener, clients: ClientRules, label: str = "kafka") -> KafkaSettings:
     """Return the settings of the Kafka front. `label`: the listener's, as in routes."""
     limits = listener.limits
     return KafkaSettings(

@@ -10,8 +10,8 @@ from penstock.model.failures import FailureCode, OperationFailed, fail
 from penstock.model.operations import FromSeqNum, Located, Start
 from penstock.model.records import StreamRef
 from penstock.protocols.terms import Terms
+from penstock.tables.journal import TableJournal
 from penstock.tables.struct_table import StructTable
-from penstock_kafka.groups.journal import GroupJournal
 from penstock_kafka.groups.offsets import CommittedOffsets, GroupPartition
 from penstock_kafka.names import KafkaNames, table_of
 from penstock_kafka.topics import KafkaTopics
@@ -43,7 +43,7 @@ class KafkaTerms(Terms):
         """Return the offset that a group has committed. Raises BAD_QUERY if it has none, and STREAM_NOT_FOUND."""
         partition = self._names.from_stream(stream)
         table = StructTable(back, table_of(label))
-        offsets = CommittedOffsets(table, GroupJournal(table))
+        offsets = CommittedOffsets(table, TableJournal(table))
         [offset] = await offsets.get(group, [GroupPartition(partition.topic, partition.partition)])
         _, created_at = (await KafkaTopics(back, self._names).creations(partition.topic))[partition.partition]
         if offset is None or offset.created_at != created_at:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from penstock.core.address import Address
-from penstock.core.identity import NO_IDENTITIES, Identities
 from penstock.net.http.front_server import refuse_http
 from penstock.net.http.serving import HttpSettings
 from penstock.protocols.opening import ListenerContext, OpenListener
-from penstock.routing.access.authority import Authority
+from penstock.routing.access.clients import ClientRules
 from penstock.wire.http import HttpLimits
 from penstock_s2.config import S2Listener, S2ListenerLimits
 from penstock_s2.front import S2Front, S2Settings
@@ -17,39 +16,34 @@ __all__ = ["http_settings", "open_listener", "s2_settings"]
 
 def open_listener(context: ListenerContext, label: str, table: S2Listener) -> OpenListener:
     """See `penstock.protocols.plugin.ListenerKind.open`."""
-    settings = s2_settings(table, context.drain_seconds, context.identities, context.access)
+    clients = context.clients(table.auth_tokens, anonymous=table.anonymous)
+    settings = s2_settings(table, clients, context.drain_seconds)
     http, back = http_settings(table.limits), context.back(label, tokens=True)
     front = S2Front(context.faulty(back, label, in_sessions=True), settings)
     server = context.http_server(front, http)
     return OpenListener(server.serve, server.begin_drain, (back,), (settings, http), refuse=refuse_http)
 
 
-def s2_settings(
-    listener: S2Listener, drain_seconds: float, identities: Identities = NO_IDENTITIES, access: Authority | None = None
-) -> S2Settings:
+def s2_settings(listener: S2Listener, clients: ClientRules, drain_seconds: float) -> S2Settings:
     """Return the settings of the S2 front."""
     return S2Settings(
         default_basin=listener.default_basin,
         location=listener.location,
         basin_host_suffixes=listener.basin_host_suffixes,
         cors_origins=frozenset(listener.cors_origins),
-        hosts=_hosts(listener, access),
-        bearer_tokens=frozenset(listener.auth_tokens),
+        hosts=_hosts(listener, clients),
+        clients=clients,
         sse_dialect=listener.sse_dialect,
         event_stream_seconds=listener.limits.event_stream_seconds,
         compress=listener.compress,
-        identities=identities,
-        access=access,
-        anonymous=listener.anonymous,
         drain_grace_seconds=drain_seconds,
     )
 
 
-def _hosts(listener: S2Listener, access: Authority | None) -> frozenset[str] | None:
+def _hosts(listener: S2Listener, clients: ClientRules) -> frozenset[str] | None:
     """Return the allowed host names, or None to allow all: a page that uses DNS rebinding has neither a token nor a
     certificate."""
-    proven = bool(listener.auth_tokens or access is not None) and not listener.anonymous
-    if proven or listener.tls_certificate is not None:
+    if clients.closed or listener.tls_certificate is not None:
         return None
     bound = Address.parse(listener.bind).host
     return frozenset({bound, *listener.hosts, *(f"*{suffix}" for suffix in listener.basin_host_suffixes)})

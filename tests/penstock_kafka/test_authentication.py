@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from support.kafka.front import Client, serving
 
 from penstock.core.back import Back
@@ -22,7 +23,7 @@ from penstock_kafka.codec.cluster_messages import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from penstock_kafka.front import KafkaClients, KafkaSettings
+from penstock_kafka.front import KafkaSettings
 
 RULES = ClientRules(frozenset({"own"}), Identities({"of-plant": "plant"}, ()))
 PASSWORDS = {"user": ("analytics", hash_password("password"))}
@@ -30,7 +31,7 @@ PASSWORDS = {"user": ("analytics", hash_password("password"))}
 
 @pytest.fixture
 def settings() -> KafkaSettings:
-    return KafkaSettings(clients=KafkaClients(RULES, Passwords(PASSWORDS)))
+    return KafkaSettings(clients=replace(RULES, passwords=Passwords(PASSWORDS)))
 
 
 async def shake(client: Client, mechanism: str = "PLAIN") -> int:
@@ -95,7 +96,7 @@ async def test_an_open_listener_still_refuses_wrong_secrets(back: Back) -> None:
 async def test_new_settings_hold_from_the_next_login(back: Back, settings: KafkaSettings) -> None:
     """As a reload of the configuration changes them."""
     async with serving(back, settings) as (connect, _):
-        settings.clients = KafkaClients(ClientRules(frozenset({"new"})))
+        settings.clients = ClientRules(frozenset({"new"}))
         client = connect()
         await shake(client)
         assert await plain(client, "any", "own") == KafkaError.SASL_AUTHENTICATION_FAILED
@@ -106,7 +107,7 @@ async def test_new_settings_hold_from_the_next_login(back: Back, settings: Kafka
 async def test_failed_logins_count_as_failed_connections(back: Back) -> None:
     """Too many slow the client, and end its connection; others log in."""
     limiter = Limiter()
-    async with serving(back, KafkaSettings(clients=KafkaClients(RULES))) as (connect, _):
+    async with serving(back, KafkaSettings(clients=RULES)) as (connect, _):
 
         def connected(host: str) -> Client:
             quota = limiter.enter("kafka", 100, host)

@@ -17,7 +17,7 @@ from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.net.limits import work
-from penstock.protocols import front_link
+from penstock.protocols import links
 from penstock_kafka.codec import APIS, KafkaError, KafkaMessage, config_messages, group_messages
 from penstock_kafka.codec.cluster_messages import DescribeTopicPartitionsRequest
 from penstock_kafka.codec.inspection_messages import ListTransactionsRequest
@@ -175,7 +175,7 @@ async def test_long_messages_are_decoded_and_encoded_in_steps(turns: list[None],
 async def test_the_work_ends_with_its_client(
     turns: list[None], back: EmbeddedBack, clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(front_link, "HALF_CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr(links, "HALF_CLOSE_SECONDS", 0.0)
     count = 5000
     async with serving(back) as (connect, _):
         client = connect()

@@ -1,19 +1,15 @@
 """A protocol of another distribution, in all layers: nothing of Penstock names it.
 
-Its distribution is tests/outside. Here its metadata is written from its own pyproject.toml, which is what an
-installation does; `test_installing.py` installs it. All programs are processes of their own, since plug-ins are loaded
-once.
+Its distribution is tests/outside. All programs are processes of their own, since plug-ins are loaded once.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
 import time
-import tomllib
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
@@ -29,7 +25,6 @@ from support.s3p.client import S3PClient
 from penstock.wire import conformance
 from penstock.wire.codec import Role
 
-OUTSIDE = Path(__file__).parents[1] / "outside"
 LISTENERS = """
 [listeners.s2]
 bind = "127.0.0.1:{s2_port}"
@@ -60,27 +55,6 @@ back = "far"
 name = "here"
 back = "embedded"
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let all processes find the distribution."""
-    site = tmp_path_factory.mktemp("site")
-    project = tomllib.loads((OUTSIDE / "pyproject.toml").read_text())["project"]
-    information = site / "numbered_lines-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n")
-    groups = {group: dict(entries) for group, entries in project["entry-points"].items()}
-    text = "".join(
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
-        for group, entries in groups.items()
-    )
-    (information / "entry_points.txt").write_text(text)
-    with pytest.MonkeyPatch.context() as patch:
-        paths = [str(site), str(OUTSIDE), *filter(None, sys.path)]
-        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
-        patch.syspath_prepend(str(OUTSIDE))
-        yield
 
 
 def lines_port(gateway: GatewayProcess) -> int:

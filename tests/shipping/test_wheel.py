@@ -209,6 +209,67 @@ def test_each_configuration_is_served(environment: Path, tmp_path: Path) -> None
             pass
 
 
+FORMATS: Final = {
+    "penstock_durable": "durable://{}/orders",
+    "penstock_kafka": "kafka://{}/orders",
+    "penstock_pravega": "segment://{}/orders",
+    "penstock_s2": "s2://{}/penstock/orders",
+    "penstock_s3p": "s3p://{}/orders",
+}
+"""The packages of wire formats, and names of one stream over each."""
+
+
+@pytest.mark.parametrize("package", FORMATS)
+def test_without_a_wire_format_the_others_are_served(environment: Path, tmp_path: Path, package: str) -> None:
+    """Its folder and its entry points are taken out of the environment, and put back."""
+    (site,) = (environment / "lib").glob("python*/site-packages")
+    (entry_points,) = site.glob("penstock_gateway-*.dist-info/entry_points.txt")
+    text = entry_points.read_text()
+    shutil.move(site / package, tmp_path)
+    try:
+        entry_points.write_text("".join(line for line in text.splitlines(True) if f" {package}." not in line))
+        _check_others(environment, tmp_path, package)
+    finally:
+        entry_points.write_text(text)
+        shutil.move(tmp_path / package, site)
+
+
+def _check_others(environment: Path, place: Path, lacking: str) -> None:
+    """A gateway with a listener of each other wire format has records from each of their clients for all of them."""
+    program, config, log = environment / "bin" / "penstock", place / "others.toml", place / "log"
+    names = {package: url for package, url in FORMATS.items() if package != lacking}
+    kinds = [url.partition(":")[0] for url in names.values()]
+    tables = "".join(f'[listeners.{kind}]\nbind = "127.0.0.1:0"\n' for kind in kinds)
+    config.write_text(f"{tables}{STORED.format(directory=place / 'data')}")
+    with log.open("wb") as output, subprocess.Popen([program, "serve", "--config", config], stderr=output) as gateway:
+        try:
+            ports = _ports(log, gateway, len(kinds))
+            streams = [url.format(f"127.0.0.1:{ports[url.partition(':')[0]]}") for url in names.values()]
+            for stream in streams:
+                subprocess.run([program, "append", stream], input=f"{stream}\n", text=True, check=True)
+            for stream in streams:
+                done = subprocess.run([program, "read", stream], capture_output=True, text=True, check=True)
+                assert done.stdout.splitlines() == streams
+        finally:
+            gateway.terminate()
+    kind = FORMATS[lacking].partition(":")[0]
+    config.write_text(f'[listeners.{kind}]\nbind = "127.0.0.1:0"\n')
+    refused = subprocess.run([program, "check", "--config", config], capture_output=True, text=True, check=False)
+    assert refused.returncode and f"listeners.{kind}" in refused.stderr
+
+
+STORED: Final = """
+[management]
+enabled = false
+[store]
+directory = "{directory}"
+[[store.basins]]
+name = "penstock"
+create_stream_on_append = true
+[log]
+format = "json"
+"""
+
 LINES = """
 [listeners.lines]
 bind = "127.0.0.1:0"
@@ -232,7 +293,7 @@ def test_another_distribution_adds_a_protocol(environment: Path, tmp_path: Path)
     command = [program, "serve", "--config", config, "--record", tmp_path / "recordings"]
     with log.open("wb") as output, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=output) as gateway:
         try:
-            with socket.create_connection(("127.0.0.1", _port(log, gateway)), timeout=30) as client:
+            with socket.create_connection(("127.0.0.1", _ports(log, gateway, 1)["lines"]), timeout=30) as client:
                 client.sendall(b"PUT orders first\nGET orders 0 10\n")
                 answers = client.makefile("rb")
                 assert [answers.readline() for _ in range(3)] == [b"OK 0\n", b"ROW 0 first\n", b"END 1\n"]
@@ -244,12 +305,13 @@ def test_another_distribution_adds_a_protocol(environment: Path, tmp_path: Path)
     assert sorted(kinds[:5]) == ["END", "GET", "OK", "PUT", "ROW"]
 
 
-def _port(log: Path, gateway: subprocess.Popen[bytes]) -> int:
-    """Return the port that the gateway says it listens on."""
+def _ports(log: Path, gateway: subprocess.Popen[bytes], count: int) -> dict[str, int]:
+    """Return the ports on which the gateway's listeners listen, by protocol, as soon as there are so many."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and gateway.poll() is None:
-        events = [json.loads(line) for line in log.read_text().splitlines()]
-        if ports := [event["port"] for event in events if event["event"] == "listening"]:
-            return int(ports[0])
+        events = [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
+        ports = {event["protocol"]: int(event["port"]) for event in events if event["event"] == "listening"}
+        if len(ports) == count:
+            return ports
         time.sleep(0.05)
     raise AssertionError(log.read_text())

@@ -13,7 +13,7 @@ import secrets
 from typing import Final
 
 from penstock.model.failures import FailureCode, OperationFailed, fail
-from penstock.routing.access.clients import admit_identity, admit_token
+from penstock.routing.access.clients import admit_token, log_in
 from penstock_kafka.codec import KafkaError, KafkaMessage
 from penstock_kafka.codec.cluster_messages import (
     ApiVersionsRequest,
@@ -22,7 +22,7 @@ from penstock_kafka.codec.cluster_messages import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from penstock_kafka.codec.sasl import SCRAM_HASHES, PlainCredentials, ScramServer, plain_credentials
+from penstock_kafka.codec.sasl import SCRAM_HASHES, ScramServer, plain_credentials
 from penstock_kafka.front.call import KafkaCall, KafkaHandlers
 from penstock_kafka.front.link import SaslLogin
 from penstock_kafka.front.settings import KafkaSettings
@@ -48,7 +48,7 @@ class SaslHandlers:
 
     def check(self, message: KafkaMessage, login: SaslLogin) -> None:
         """Raise AUTHN for a request that needs a login before it."""
-        if self._settings.clients.rules.closed and not login.done and not isinstance(message, BEFORE_LOGIN):
+        if self._settings.clients.closed and not login.done and not isinstance(message, BEFORE_LOGIN):
             raise fail(FailureCode.AUTHN, "clients of this listener must authenticate themselves with SASL")
 
     async def _handshake(self, request: SaslHandshakeRequest, call: KafkaCall) -> SaslHandshakeResponse:
@@ -73,13 +73,14 @@ class SaslHandlers:
             )
         try:
             if login.mechanism == _PLAIN:
-                await self._log_in(plain_credentials(request.auth_bytes))
+                credentials = plain_credentials(request.auth_bytes)
+                await log_in(credentials.name, credentials.secret, self._settings.clients)
             elif login.scram is None:
                 login.scram = ScramServer(login.mechanism, self._secrets_of, self._salt_of, secrets.token_hex(18))
                 return SaslAuthenticateResponse(auth_bytes=login.scram.first(request.auth_bytes))
             else:
                 secret, response = login.scram.final(request.auth_bytes)
-                admit_token(secret, self._settings.clients.rules)
+                admit_token(secret, self._settings.clients)
                 login.done = True
                 return SaslAuthenticateResponse(auth_bytes=response)
         except OperationFailed as error:
@@ -92,30 +93,10 @@ class SaslHandlers:
         login.done = True
         return SaslAuthenticateResponse()
 
-    async def _log_in(self, credentials: PlainCredentials) -> None:
-        """Set the client of this connection. Raises AUTHN, PERMISSION_DENIED and RATE_LIMITED."""
-        clients = self._settings.clients
-        try:
-            if clients.rules.access is None and not self._is_known(credentials.secret):
-                raise fail(FailureCode.AUTHN, "name or secret is wrong")
-            admit_token(credentials.secret, clients.rules)
-        except OperationFailed as error:
-            if error.failure.code is not FailureCode.AUTHN or clients.passwords is None:
-                raise
-            identity = await clients.passwords.identity(credentials.name, credentials.secret)
-            if identity is None:
-                raise
-            admit_identity(identity)
-
-    def _is_known(self, secret: str) -> bool:
-        """Return whether a secret may be a token: without any, `admit_token` admits every client."""
-        rules = self._settings.clients.rules
-        return bool(rules.tokens) or rules.identities.of_token(secret) is not None
-
     def _secrets_of(self, name: str) -> list[str]:
         """Return the secrets that SCRAM may prove; for an unknown name one that does not exist, so that its refusal
         takes as long."""
-        rules = self._settings.clients.rules
+        rules = self._settings.clients
         return rules.identities.tokens_of(name) or [*rules.tokens] or [self._salts.hex()]
 
     def _salt_of(self, name: str) -> bytes:

@@ -10,7 +10,7 @@ import trio
 from penstock.model.limits import KIB
 from penstock.net.draining import Draining
 from penstock.net.limits.work import Work
-from penstock.protocols.front_link import FrontLink
+from penstock.protocols.links import FrontLink
 from penstock_kafka.codec import KafkaMessage, KafkaRequest, KafkaResponse, KafkaServer
 from penstock_kafka.codec.sasl import ScramServer
 from penstock_kafka.front.decoded import DecodedBatches

@@ -7,19 +7,11 @@ import msgspec
 from penstock.core.address import Address
 from penstock.model.limits import MIB
 from penstock.routing.access.clients import ClientRules
-from penstock.routing.access.passwords import Passwords
 from penstock_kafka.groups.messages import GroupLimits
 from penstock_kafka.names import KafkaNames
 from penstock_kafka.transactions.limits import TransactionLimits
 
-__all__ = ["KafkaClients", "KafkaSettings"]
-
-
-class KafkaClients(msgspec.Struct, frozen=True):
-    """The clients of a listener. `passwords`: None if no identity has one."""
-
-    rules: ClientRules = msgspec.field(default_factory=ClientRules)
-    passwords: Passwords | None = None
+__all__ = ["KafkaSettings"]
 
 
 class KafkaSettings(msgspec.Struct, kw_only=True):
@@ -41,7 +33,7 @@ class KafkaSettings(msgspec.Struct, kw_only=True):
     max_fetch_wait_ms: int = 30_000
     table: str = "kafka"
     """Name of the table of groups and transactions."""
-    clients: KafkaClients = msgspec.field(default_factory=KafkaClients)
+    clients: ClientRules = msgspec.field(default_factory=ClientRules)
     groups: GroupLimits = msgspec.field(default_factory=GroupLimits)
     transactions: TransactionLimits = msgspec.field(default_factory=TransactionLimits)
     idle_timeout_seconds: float = 600.0

@@ -17,6 +17,7 @@ import trio
 from penstock.core.pauses import sleep_unpaused
 from penstock.model.failures import OperationFailed
 from penstock.model.limits import MAX_TABLE_VALUE_BYTES
+from penstock.tables.journal import JournalEntry, TableJournal
 from penstock.tables.struct_table import Prefix, StructTable
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.groups.assignors import GroupTopic
@@ -27,7 +28,6 @@ from penstock_kafka.groups.epochs import (
     EpochHeartbeat,
     EpochStatus,
 )
-from penstock_kafka.groups.journal import GroupJournal, JournalEntry
 from penstock_kafka.groups.messages import GroupLimits, Membership
 
 __all__ = ["EpochService"]
@@ -49,7 +49,7 @@ class EpochService:
     def __init__(
         self,
         table: StructTable,
-        journal: GroupJournal,
+        journal: TableJournal,
         limits: Callable[[], GroupLimits],
         emptied: Callable[[str], object],
     ) -> None:

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.net.limits.work import in_turns
+from penstock.tables.journal import JournalEntry, TableJournal
 from penstock.tables.struct_table import Conflict, Key, Prefix, StructTable
-from penstock_kafka.groups.journal import GroupJournal, JournalEntry
 
 __all__ = ["CommittedOffset", "CommittedOffsets", "GroupPartition"]
 
@@ -43,7 +43,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 class CommittedOffsets:
     """The offsets of all groups of a listener. Changes go through the journal."""
 
-    def __init__(self, table: StructTable, journal: GroupJournal) -> None:
+    def __init__(self, table: StructTable, journal: TableJournal) -> None:
         self._table = table
         self._journal = journal
 

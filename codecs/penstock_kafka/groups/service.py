@@ -21,13 +21,13 @@ from penstock.core.identity import CLIENT
 from penstock.core.pauses import sleep_unpaused
 from penstock.model.failures import FailureCode, OperationFailed, fail
 from penstock.model.limits import MAX_TABLE_VALUE_BYTES
+from penstock.tables.journal import TableJournal
 from penstock.tables.struct_table import Key, Prefix, StructTable
 from penstock_kafka.codec import KafkaError
 from penstock_kafka.groups.assignors import GroupTopic
 from penstock_kafka.groups.coordinator import GroupCoordinator
 from penstock_kafka.groups.epoch_service import EpochService, or_never
 from penstock_kafka.groups.epochs import EpochHeartbeat, EpochStatus
-from penstock_kafka.groups.journal import GroupJournal
 from penstock_kafka.groups.messages import (
     GroupLimits,
     GroupRecord,
@@ -72,7 +72,7 @@ class GroupService:
         self._limits = limits
         self._clock = clock
         self._coordinator = GroupCoordinator(limits, lambda: str(uuid4()), lambda: CLIENT.get().principal)
-        self._journal = GroupJournal(table)
+        self._journal = TableJournal(table)
         self._offsets = CommittedOffsets(table, self._journal)
         self.consumers = EpochService(table, self._journal, limits, self._hold)
         self._tickets = count()
@@ -223,7 +223,7 @@ class GroupService:
     # ---- offsets -----------------------------------------------------------------------------------------------------
 
     @property
-    def journal(self) -> GroupJournal:
+    def journal(self) -> TableJournal:
         """The changes to the table, which are written in order while `run` is running."""
         return self._journal
 

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from penstock.model.limits import KIB, MIB
+from penstock.tables.journal import TableJournal
 from penstock.tables.struct_table import Prefix, StructTable
-from penstock_kafka.groups.journal import GroupJournal
 
 __all__ = ["MOST_BATCH", "TransactionBatches"]
 
@@ -39,7 +39,7 @@ class _Piece(msgspec.Struct, frozen=True, omit_defaults=True):
 class TransactionBatches:
     """The batches of all transactions of a listener. A transaction is named by its producer's id and its serial."""
 
-    def __init__(self, table: StructTable, journal: GroupJournal) -> None:
+    def __init__(self, table: StructTable, journal: TableJournal) -> None:
         self._table = table
         self._journal = journal
 

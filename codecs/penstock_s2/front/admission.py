@@ -12,7 +12,7 @@ from penstock.model.access_tokens import Op
 from penstock.model.failures import Failure, FailureCode
 from penstock.net.http.browsers import browser_refusal
 from penstock.net.http.exchange import Request
-from penstock.routing.access.clients import ClientRules, admit
+from penstock.routing.access.clients import admit
 from penstock_s2.codec.routes import S2Endpoint
 from penstock_s2.front.call import S2Call
 from penstock_s2.front.settings import S2Settings
@@ -74,9 +74,7 @@ class RequestAdmission:
         Raises AUTHN if the token is missing or unknown, PERMISSION_DENIED if it has expired or does not allow this,
         RATE_LIMITED if the client makes too many requests.
         """
-        settings = self._settings  # which a reload changes
-        rules = ClientRules(settings.bearer_tokens, settings.identities, settings.access, settings.anonymous)
-        grant, call.trusted = admit(call.request, rules, open_to_all=endpoint is S2Endpoint.HEALTH)
+        grant, call.trusted = admit(call.request, self._settings.clients, open_to_all=endpoint is S2Endpoint.HEALTH)
         if grant is not None:
             _check(grant, call, endpoint)
 

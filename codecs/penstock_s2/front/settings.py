@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.core.identity import NO_IDENTITIES, Identities
-from penstock.routing.access.authority import Authority
+from penstock.routing.access.clients import ClientRules
 from penstock_s2.codec.limits import S2_HEARTBEAT_SECONDS
 from penstock_s2.codec.locations import DEFAULT_LOCATION
 
@@ -25,14 +24,7 @@ class S2Settings(msgspec.Struct):
     """Origins whose pages may use the front; `*` for any."""
     hosts: frozenset[str] | None = None
     """Host names that requests may use, see `penstock.net.http.browsers`; None: any."""
-    bearer_tokens: frozenset[str] = frozenset()
-    """If there are any, a request must carry one of them, or an identity's."""
-    identities: Identities = NO_IDENTITIES
-    """The identities that tokens belong to."""
-    access: Authority | None = None
-    """If set, a request must carry one of its tokens, or one of the others."""
-    anonymous: bool = False
-    """Serve requests without a token, too."""
+    clients: ClientRules = msgspec.field(default_factory=ClientRules)
     sse_dialect: str = "s2"
     """Dialect of server-sent events: "s2" (what clients speak) or "seed"."""
     event_stream_seconds: float | None = None

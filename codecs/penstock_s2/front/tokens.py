@@ -72,9 +72,9 @@ class Tokens:
         await call.respond_empty(204)
 
     def _authority(self) -> Authority:
-        if self._settings.access is None:
+        if self._settings.clients.access is None:
             raise fail(FailureCode.NOT_IMPLEMENTED, "Not implemented")
-        return self._settings.access
+        return self._settings.clients.access
 
 
 def _issuer(call: S2Call) -> Grant | None:

@@ -11,7 +11,7 @@ from penstock.model.failures import RemoteProtocolError
 from penstock.model.limits import KIB
 from penstock.model.records import RecordBatch
 from penstock.net.draining import Draining
-from penstock.protocols.front_link import FrontLink
+from penstock.protocols.links import FrontLink
 from penstock.wire.codec import Pull
 from penstock_s3p.codec import AppendRecords, Command, Reply, S3PServer
 from penstock_s3p.front.settings import S3PSettings

@@ -11,7 +11,7 @@ of the back behind it; a wrapper overrides what it changes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, TypeVar
 
@@ -298,7 +298,32 @@ class BackWrapper(Back):
 
 class SwappableBack(BackWrapper):
     """The back of a front, which a reload replaces: each operation and each session uses the back behind it at its
-    beginning, until it ends."""
+    beginning, until it ends.
+
+    `begin` is called before each of them; what it raises refuses it.
+    """
+
+    def __init__(self, inner: Back, begin: Callable[[], object] = lambda: None) -> None:
+        super().__init__(inner)
+        self._begin = begin
+
+    def perform(self, operation: Operation[R]) -> Coroutine[Any, Any, R]:
+        self._begin()
+        return self._inner.perform(operation)
+
+    def append_session(
+        self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
+    ) -> AbstractAsyncContextManager[AppendSession]:
+        self._begin()
+        return self._inner.append_session(stream, create_config, create_if_missing=create_if_missing)
+
+    def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
+        self._begin()
+        return self._inner.read_session(read)
+
+    def passthrough(self, protocol: str, stream: StreamRef) -> Passthrough | None:
+        self._begin()
+        return self._inner.passthrough(protocol, stream)
 
     def take_over(self, successor: SwappableBack) -> None:
         """Use the successor's back from now on."""

@@ -457,13 +457,13 @@ class FrontTransport(Transport):
     __slots__ = (
         "_draining",
         "_finishes",
-        "_idle",
         "_listening",
         "_pace",
         "_pauses",
         "_received",
         "_unsent",
         "finished",
+        "idle",
         "message_taken",
         "quota",
         "stopped",
@@ -481,7 +481,7 @@ class FrontTransport(Transport):
         finishes: bool = False,
     ) -> None:
         super().__init__(stream, read_size, patience, least=least)
-        self._idle = idle
+        self.idle = idle
         self._draining = draining
         self._finishes = finishes
         self._pace = MessagePace()
@@ -529,7 +529,7 @@ class FrontTransport(Transport):
             self.message_taken = False
             self._pace.next()
         deadline = self._pace.deadline(held, limits, now)
-        seconds, limit = self._idle, "idle_timeout_seconds"
+        seconds, limit = self.idle, "idle_timeout_seconds"
         finishes = held > 0 and self._finishes
         if not (quota.authenticated or finishes):
             seconds, limit = min(seconds, limits.first_byte_seconds), "first_byte_seconds"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,10 +16,13 @@ from penstock.core.identity import NO_IDENTITIES, Identities
 from penstock.core.internal_names import InternalNames
 from penstock.net.http.front_server import HttpFront, HttpServer
 from penstock.net.http.serving import HttpSettings
+from penstock.net.limits.limiter import count_operation
 from penstock.net.limits.refusals import Refuse, close_at_once
 from penstock.protocols.tables import ConfigView
 from penstock.routing.access.authority import Authority
+from penstock.routing.access.clients import ClientRules
 from penstock.routing.access.guard import GuardedBack
+from penstock.routing.access.passwords import Passwords
 from penstock.routing.faults.back import FaultyBack
 from penstock.routing.faults.exchange import FaultyFront
 from penstock.routing.faults.rules import Faults
@@ -59,9 +62,16 @@ class ListenerContext(msgspec.Struct, kw_only=True):
 
     def back(self, label: str, names: InternalNames | None = None, *, tokens: bool = False) -> SwappableBack:
         """Return the router's view for a listener. `names`: see `Router.for_listener`. `tokens`: its clients may have
-        access tokens, which bound it."""
+        access tokens, which bound it. Clients whose front counts no requests are charged for each operation."""
         view = self.router.for_listener(label, names)
-        return SwappableBack(view if self.access is None or not tokens else GuardedBack(view, self.access.vigil))
+        guarded = view if self.access is None or not tokens else GuardedBack(view, self.access.vigil)
+        return SwappableBack(guarded, count_operation)
+
+    def clients(self, tokens: Iterable[str] = (), *, anonymous: bool = False, passwords: bool = False) -> ClientRules:
+        """Return how the clients of a listener prove who they are. `tokens`: the listener's own. `anonymous`: clients
+        without a token are served, too. `passwords`: its protocol has user names and passwords (`log_in`)."""
+        users = Passwords(self.users) if passwords and self.users else None
+        return ClientRules(frozenset(tokens), self.identities, self.access, anonymous, users)
 
     def lease(self, name: str, about: Callable[[], str]) -> Lease | None:
         """Return the lease of a duty that one gateway does for all with the same state, None if no other can have it.

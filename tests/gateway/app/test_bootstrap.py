@@ -41,6 +41,7 @@ from penstock.model.records import StreamRef
 from penstock.model.streams import INFINITE, Retention, StreamConfig, TimestampingMode
 from penstock.net.accepting import Listener
 from penstock.net.http.serving import HttpSettings
+from penstock.routing.access.clients import ClientRules
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.router import Router
 from penstock.store.settings import StoreSettings
@@ -69,7 +70,7 @@ from penstock_s3p.opening import s3p_settings
 
 def test_defaults_are_those_of_the_parts() -> None:
     assert http_settings(S2ListenerLimits()) == HttpSettings(streams_before_auth=100)
-    assert s2_settings(S2Listener(), DrainTable().grace_seconds) == S2Settings(
+    assert s2_settings(S2Listener(), ClientRules(), DrainTable().grace_seconds) == S2Settings(
         hosts=frozenset({"127.0.0.1", "*.localhost"})
     )
     assert s3p_settings(S3PListener()) == S3PSettings()
@@ -85,17 +86,17 @@ def test_the_s2_front_is_told_what_the_file_says() -> None:
         default_basin="some-basin",
         basin_host_suffixes=(".example",),
         cors_origins=("https://a.example",),
-        auth_tokens=("a", "b"),
         sse_dialect="seed",
         compress=False,
         limits=S2ListenerLimits(event_stream_seconds=9),
     )
-    told = s2_settings(listener, 1.5)
+    clients = ClientRules(frozenset({"a", "b"}))
+    told = s2_settings(listener, clients, 1.5)
     assert told == S2Settings(
         default_basin="some-basin",
         basin_host_suffixes=(".example",),
         cors_origins=frozenset({"https://a.example"}),
-        bearer_tokens=frozenset({"a", "b"}),
+        clients=clients,
         sse_dialect="seed",
         compress=False,
         event_stream_seconds=9,
@@ -114,7 +115,8 @@ def test_the_s2_front_is_told_what_the_file_says() -> None:
     ],
 )
 def test_hosts_are_checked_where_a_page_would_be_served(listener: S2Listener, allowed: frozenset[str] | None) -> None:
-    assert s2_settings(listener, DrainTable().grace_seconds).hosts == allowed
+    clients = ClientRules(frozenset(listener.auth_tokens), anonymous=listener.anonymous)
+    assert s2_settings(listener, clients, DrainTable().grace_seconds).hosts == allowed
 
 
 def test_the_http_server_is_told_what_the_file_says() -> None:

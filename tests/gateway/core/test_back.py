@@ -10,7 +10,8 @@ from support.backs import PartialBack
 
 from penstock.core.back import Back, BackWrapper, Destination, SwappableBack
 from penstock.core.permissions import MANAGE
-from penstock.model.operations import Capability, FromSeqNum, Read
+from penstock.model.failures import Failure, FailureCode, OperationFailed
+from penstock.model.operations import Capability, CheckTail, FromSeqNum, Read
 from penstock.model.records import StreamRef
 
 STREAM = StreamRef("penstock", "orders")
@@ -94,3 +95,20 @@ def test_a_successors_back_is_used_from_now_on() -> None:
     back.take_over(SwappableBack(Named("new")))
     assert back.destination(STREAM).route == "new"
     assert back.read_session(Read(STREAM, FromSeqNum(0))) == "new"
+
+
+def test_operations_and_sessions_of_a_front_begin_with_a_check() -> None:
+    """What it raises refuses them."""
+
+    def refuse() -> None:
+        raise OperationFailed(Failure(FailureCode.RATE_LIMITED, "too many"))
+
+    back = SwappableBack(PartialBack(), refuse)
+    for begin in (
+        lambda: back.perform(CheckTail(STREAM)),
+        lambda: back.append_session(STREAM),
+        lambda: back.read_session(Read(STREAM, FromSeqNum(0))),
+        lambda: back.passthrough("s2", STREAM),
+    ):
+        with pytest.raises(OperationFailed, match="too many"):
+            begin()

@@ -81,6 +81,13 @@ def test_long_work_is_done_with_pauses(clocks: Clocks) -> None:
     assert clocks.slept == pytest.approx([0.004] * 4)
 
 
+def test_long_work_is_done_without_pauses_where_it_takes_what_it_needs(clocks: Clocks) -> None:
+    """A recording of 64 MiB that was preferred to its traffic lost its connection: it paused for twice its work."""
+    for _event in Pacing(limited=False).paced(range(9)):
+        clocks.own += 0.001
+    assert clocks.slept == []
+
+
 def stat(path: Path, busy: int, idle: int) -> None:
     path.write_text(f"cpu  {busy} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1 2 3\n")
 

@@ -17,9 +17,9 @@ from penstock.backends.logged_tables.byte_log import ByteLog
 from penstock.backends.logged_tables.state import sizes_of
 from penstock.model.failures import FailureCode
 from penstock.model.limits import KIB, MAX_TABLE_KEY_BYTES, MAX_TABLE_VALUE_BYTES, MIB
+from penstock.tables.journal import TableJournal
 from penstock.tables.struct_table import MOST_BYTES, Key, Prefix, StructTable
 from penstock_kafka.back.state_topic import MAX_STATE_BATCH_BYTES
-from penstock_kafka.groups.journal import GroupJournal
 from penstock_kafka.transactions.pending import TransactionBatches
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
@@ -38,7 +38,7 @@ class Kept(NamedTuple):
     """A journal, its table, and the log of that."""
 
     table: StructTable
-    journal: GroupJournal
+    journal: TableJournal
     log: SharedLog
 
     async def names(self) -> list[str]:
@@ -51,7 +51,7 @@ async def kept(max_bytes: int = 512 * MIB) -> AsyncIterator[Kept]:
     shared = SharedLog()
     async with open_logged_tables(SharedLogEnd(shared), max_bytes) as back, trio.open_nursery() as nursery:
         table = StructTable(back, "kafka")
-        journal = GroupJournal(table)
+        journal = TableJournal(table)
         nursery.start_soon(journal.run)
         yield Kept(table, journal, shared)
         nursery.cancel_scope.cancel()

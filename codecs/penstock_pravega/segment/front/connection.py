@@ -122,7 +122,7 @@ class ClientConnection:
         Returns False if the client violated the protocol: then only owed replies to appends are sent.
         """
         try:
-            while (request := await self._link.next_request(self._busy)) is not None:
+            while (request := await self._link.next_message(self._busy)) is not None:
                 await self._admit(request)
                 if not self._may(request):
                     continue
@@ -168,7 +168,7 @@ class ClientConnection:
             log.info("token_rejected", request=type(request).__name__, reason=str(rejected))
             request_id = getattr(request, "request_id", None)
             if request_id is not None and self._link.dialect is Dialect.RELEASED:
-                self._link.send(released.AuthTokenCheckFailed(request_id, "", 1 if rejected.expired else 0))
+                self._link.reply(released.AuthTokenCheckFailed(request_id, "", 1 if rejected.expired else 0))
             if request_id is None or type(request) in APPENDS or self._link.dialect is not Dialect.RELEASED:
                 self._link.end()
             return False
@@ -180,10 +180,10 @@ class ClientConnection:
     # ---- greetings -----------------------------------------------------------------------------------------------
 
     async def _hello(self, _: released.Hello) -> None:
-        self._link.send(released.Hello(*SEGMENT_VERSIONS))
+        self._link.reply(released.Hello(*SEGMENT_VERSIONS))
 
     async def _keep_alive(self, request: released.KeepAlive | draft.KeepAlive) -> None:
-        self._link.send(request)
+        self._link.reply(request)
 
     async def _begin_block(self, _: draft.BeginAppendBlock) -> None:
         """Ignore the start of a block, whose content is stored as it arrives."""
@@ -239,7 +239,7 @@ class ClientConnection:
         segment = getattr(request, _TOLD_BY.get(type(request), "segment"), "")
         fields = RequestFields(request.request_id, segment, getattr(request, _AT.get(type(request), ""), NO_OFFSET))
         try:
-            self._link.send(await self._link.carried_out(partial(_HANDLERS[type(request)], self._desk, request)))
+            self._link.reply(await self._link.carried_out(partial(_HANDLERS[type(request)], self._desk, request)))
         except OperationFailed as error:
             self._link.refuse(error.failure, fields)
         except LocalProtocolError as error:  # the reply is too large

@@ -179,7 +179,7 @@ class ConnectionReads:
         return BytesRead(read.asked.offset, b"", at_tail=True, end_of_stream=False, dropped={})
 
     async def _answer_with(self, read: _Read, bytes_read: BytesRead) -> None:
-        self._link.send(self._link.replies.segment_read(read.asked, bytes_read))
+        self._link.reply(self._link.replies.segment_read(read.asked, bytes_read))
         if bytes_read.dropped:
             self._on_dropped(Counter(bytes_read.dropped))
             count_dropped(bytes_read.dropped)

@@ -220,7 +220,7 @@ class ClientWriter:
                 self._alone = False
                 self._refuse([sent], error.failure)
                 return
-            self._link.send(ConditionalCheckFailed(self._id, sent.number, sent.request_id))
+            self._link.reply(ConditionalCheckFailed(self._id, sent.number, sent.request_id))
         self._alone = False
         self._idle.unpark_all()
         await self._link.room()
@@ -249,7 +249,7 @@ class ClientWriter:
     def _say_appended(self, sent: _Sent, offset: int | None) -> None:
         previous, self._level = self._level, sent.number
         done = Acknowledged(self._id, sent.number, previous, sent.request_id, offset)
-        self._link.send(self._link.replies.data_appended(done))
+        self._link.reply(self._link.replies.data_appended(done))
 
     def _refuse(self, refused: list[_Sent], failure: Failure) -> None:
         """Refuse these appends and all later ones. Ends the connection if the dialect requires that."""
@@ -258,9 +258,11 @@ class ClientWriter:
         self._failure = failure
         appends = [RequestFields(sent.request_id, self._segment, sent.number) for sent in refused]
         replies = self._link.replies.appends_refused(failure, Unapplied(self._id, appends, again))
-        if replies is None or failure.code is FailureCode.STALE_WRITER_POSITION:
-            self._link.end(failure if replies is None else None)
-        self._link.send(*replies or ())
+        if replies is None:
+            self._link.hold(failure)
+        elif failure.code is FailureCode.STALE_WRITER_POSITION:
+            self._link.end()
+        self._link.reply(*replies or ())
         if not (again or failure.code in _ORDINARY):
             log.info("append_refused", stream=str(self._stream), code=failure.code.value, reason=failure.message)
         self._outlet.in_flight.leave(sum(sent.size for sent in refused))
@@ -296,7 +298,7 @@ class ConnectionAppends:
             return
         writer = ClientWriter(self._outlet, writer_id, fields.segment, stream, level)
         self._writers[writer_id] = self._outlet.writers[stream, writer_id] = writer
-        link.send(link.replies.append_setup(fields, writer_id, level))
+        link.reply(link.replies.append_setup(fields, writer_id, level))
 
     async def _look_up(self, writer_id: UUID, fields: RequestFields) -> tuple[StreamRef, int]:
         stream = await self._outlet.streams.find(fields.segment)

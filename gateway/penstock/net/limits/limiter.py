@@ -46,6 +46,7 @@ __all__ = [
     "HeldBytes",
     "Limiter",
     "client_key",
+    "count_operation",
     "current_quota",
     "too_many",
 ]
@@ -235,6 +236,14 @@ def client_key(host: str, identity: str = "") -> str:
     return str(ipaddress.IPv6Network((int(address) >> _SHARED_BITS << _SHARED_BITS, 128 - _SHARED_BITS)))
 
 
+def count_operation() -> None:
+    """Count an operation on a back as a request, if the current task serves a client whose front counts none. Raises
+    OperationFailed(RATE_LIMITED)."""
+    quota = CONNECTION_QUOTA.get(None)
+    if quota is not None and not quota.counts_requests and (wait := quota.take_request()):
+        raise too_many(wait)
+
+
 def too_many(seconds: float) -> OperationFailed:
     """Return the failure for a client that exceeds its request rate and may retry after `seconds`: RATE_LIMITED."""
     text = f"requests_per_second is reached, try again in {seconds:.3f} s"
@@ -253,8 +262,9 @@ class ConnectionQuota:
     """The quota of one connection. `scope` is cancelled when the connection must make room for another.
 
     Fronts set `busy = True` when they begin to execute a request, call `rest` when none is in flight any more, and
-    `admit` when the client is allowed what it asked for. All methods but those that wait for room or rest return at
-    once.
+    `admit` when the client is allowed what it asked for. A front that counts no requests (`request`) is charged for
+    each operation and each session on its back instead (`count_operation`). All methods but those that wait for room or
+    rest return at once.
     """
 
     __slots__ = (
@@ -266,6 +276,7 @@ class ConnectionQuota:
         "account",
         "authenticated",
         "busy",
+        "counts_requests",
         "held",
         "listener",
         "origin",
@@ -292,6 +303,8 @@ class ConnectionQuota:
         """Time at which the last request ended."""
         self.authenticated = False
         """True once a request of the client has been admitted."""
+        self.counts_requests = False
+        """True once the front has counted a request."""
         self.held = 0
         """Bytes in flight."""
 
@@ -363,6 +376,11 @@ class ConnectionQuota:
 
     def request(self) -> float:
         """Count a request. Return 0.0, or the seconds after which it may be retried."""
+        self.counts_requests = True
+        return self.take_request()
+
+    def take_request(self) -> float:
+        """Take a request from the client's rate, as `request` does."""
         limits = self._limiter.table
         rate = limits.requests_per_second
         if not rate:

@@ -1,6 +1,8 @@
-"""Admission of HTTP requests to a listener: rate limits, and the bearer token's identity and rights.
+"""The clients of a listener, and how they prove who they are: by a token, or by a user name and a password.
 
-A request is admitted before anything but its head is read.
+A request over HTTP is admitted (`admit`) before anything but its head is read. A front of connections that log in once
+(SASL, a message CONNECT) calls `log_in`, or `admit_token` where its protocol has tokens alone. Each sets the client in
+`CLIENT`, for the task that calls it and those that it starts.
 """
 
 from __future__ import annotations
@@ -13,14 +15,15 @@ from msgspec.structs import replace
 
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT, NO_IDENTITIES, Identities
-from penstock.model.failures import OperationFailed
+from penstock.model.failures import FailureCode, OperationFailed, fail
 from penstock.net.http.exchange import Request
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import too_many
 from penstock.observe.taps.tap import note_identity
 from penstock.routing.access.authority import UNKNOWN, Authority
+from penstock.routing.access.passwords import Passwords
 
-__all__ = ["Admitted", "ClientRules", "admit", "admit_identity", "admit_token"]
+__all__ = ["Admitted", "ClientRules", "admit", "admit_token", "log_in"]
 
 
 class Admitted(NamedTuple):
@@ -33,12 +36,14 @@ class Admitted(NamedTuple):
 
 class ClientRules(msgspec.Struct, frozen=True):
     """The clients of a listener. `tokens`: the listener's own. `identities`: those that tokens belong to. `access`: the
-    access tokens, None if none are configured. `anonymous`: clients without a token are served, too."""
+    access tokens, None if none are configured. `anonymous`: clients without a token are served, too. `passwords`: of
+    identities, None if no identity has one."""
 
     tokens: frozenset[str] = frozenset()
     identities: Identities = NO_IDENTITIES
     access: Authority | None = None
     anonymous: bool = False
+    passwords: Passwords | None = None
 
     @property
     def closed(self) -> bool:
@@ -74,11 +79,26 @@ def admit_token(token: str, rules: ClientRules, *, open_to_all: bool = False) ->
     return Admitted(grant, trusted)
 
 
-def admit_identity(identity: str) -> None:
-    """Set a client that has authenticated itself by other means in `CLIENT`."""
-    CLIENT.set(replace(CLIENT.get(), identity=identity))
-    note_identity(identity)
-    current_quota().admit(identity)
+async def log_in(name: str, secret: str, rules: ClientRules) -> None:
+    """Authenticate a client by a token, with which the name does not matter, or by the user name and password of an
+    identity, and set it in `CLIENT`.
+
+    Raises AUTHN if neither is known, PERMISSION_DENIED if the token has expired, and RATE_LIMITED. After AUTHN, the
+    front counts it: `ConnectionQuota.login_failed`.
+    """
+    try:
+        if rules.access is None and not (rules.tokens or rules.identities.of_token(secret) is not None):
+            raise fail(FailureCode.AUTHN, "name or secret is wrong")  # without tokens, `admit_token` admits all clients
+        admit_token(secret, rules)
+    except OperationFailed as error:
+        if error.failure.code is not FailureCode.AUTHN or rules.passwords is None:
+            raise
+        identity = await rules.passwords.identity(name, secret)
+        if identity is None:
+            raise
+        CLIENT.set(replace(CLIENT.get(), identity=identity))
+        note_identity(identity)
+        current_quota().admit(identity)
 
 
 def _known(token: str, rules: ClientRules) -> Admitted:

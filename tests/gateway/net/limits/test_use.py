@@ -11,7 +11,14 @@ from trio.testing import MockClock
 from penstock.model.failures import FailureCode, OperationFailed
 from penstock.model.limits import KIB, MIB
 from penstock.net.limits import Limiter
-from penstock.net.limits.limiter import Bucket, ConnectionQuota, Crowded, HeldBytes
+from penstock.net.limits.limiter import (
+    CONNECTION_QUOTA,
+    Bucket,
+    ConnectionQuota,
+    Crowded,
+    HeldBytes,
+    count_operation,
+)
 from penstock.net.limits.settings import Limits
 from penstock.net.transport import MessagePace
 
@@ -122,6 +129,19 @@ async def test_rates_are_those_of_the_table_and_of_the_client(autojump_clock: Mo
     assert quota.received(3000) == pytest.approx(2.0)
     await trio.sleep(1)
     assert sibling.request() == 0.0
+
+
+async def test_a_front_that_counts_no_requests_is_charged_for_its_operations(autojump_clock: MockClock) -> None:
+    limiter = Limiter(Limits(requests_per_second=2, burst_seconds=1))
+    count_operation()  # no client's task
+    CONNECTION_QUOTA.set(quota := new_quota(limiter))
+    count_operation()
+    count_operation()
+    with pytest.raises(OperationFailed, match="requests_per_second is reached"):
+        count_operation()
+    await trio.sleep(1)
+    assert quota.request() == quota.request() == 0.0
+    count_operation()  # the request was counted
 
 
 async def test_only_others_make_a_client_rest_between_its_turns(autojump_clock: MockClock) -> None:

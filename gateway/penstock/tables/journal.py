@@ -1,4 +1,4 @@
-"""Changes to the table of groups, written in the order in which they are made, many at a time.
+"""Changes to a table, written in the order in which they are made, many at a time.
 
 Every change waits for the disk. While one operation of the table runs, all further changes gather, and are the next
 one: the last change of a key counts. What is changed in one call is also written at once, if `MOST_BYTES` suffice; if
@@ -17,7 +17,7 @@ import trio
 from penstock.model.failures import Failure, FailureCode, OperationFailed
 from penstock.tables.struct_table import Key, StructTable, batched, encoded
 
-__all__ = ["GroupJournal", "JournalEntry"]
+__all__ = ["JournalEntry", "TableJournal"]
 
 log = structlog.get_logger()
 
@@ -47,7 +47,7 @@ class JournalEntry:
         self._done.set()
 
 
-class GroupJournal:
+class TableJournal:
     """Writes changes; `run` must be running. It holds only changes that tasks wait for."""
 
     def __init__(self, table: StructTable) -> None:
@@ -82,6 +82,6 @@ class GroupJournal:
                 await self._write(entries[:half])
                 await self._write(entries[half:])
                 return
-            log.warning("groups_not_stored", reason=str(failure))
+            log.warning("table_not_stored", reason=str(failure))
         for entry in entries:
             entry.end(failure)

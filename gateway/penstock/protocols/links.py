@@ -1,24 +1,36 @@
-"""Connection to a client whose requests are answered one after the other: a socket and a codec, with bounded waits."""
+"""Connections to clients, beneath every front that does not speak HTTP: a socket and a codec, with bounded waits.
+
+- `FrontLink`: requests are answered one after the other, by the task that takes them. It watches for the client's
+  disconnection while a request waits.
+- `DuplexLink`: the server may send at any time. One task takes requests; any task sends, which never blocks, and waits
+  for room before it makes more. A front gives a task to each subscription, in the nursery of the connection. Credit in
+  messages, such as those that a client has not acknowledged, is a `trio.Semaphore` of the subscription.
+
+Both charge what they hold to the client's quota, end a connection that is silent, sends or receives too slowly, and end
+when the gateway drains. Faults that are configured for messages are injected as they send.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from time import perf_counter
 from typing import Final, Generic, Protocol, TypeVar
 
 import trio
 
-from penstock.model.failures import RemoteProtocolError
+from penstock.model.failures import Failure, FailureCode, RemoteProtocolError
 from penstock.model.limits import KIB, MIB
+from penstock.net.cutting import cut_off
 from penstock.net.draining import Draining
 from penstock.net.limits.limiter import Crowded
 from penstock.net.limits.work import Work
 from penstock.net.transport import FrontTransport, SlowSender, TooSlow
-from penstock.routing.faults.messages import due_message, send_faulty
+from penstock.routing.faults.messages import ON_WHOLE_MESSAGES, MessageFaults, due_message, send_faulty
 from penstock.wire.codec import PAUSED, UNFINISHED, Pull
 from penstock.wire.http import Buffer
 
-__all__ = ["FrontCodec", "FrontLink"]
+__all__ = ["DuplexLink", "FrontCodec", "FrontLink"]
 
 M = TypeVar("M")
 M_co = TypeVar("M_co", covariant=True)
@@ -38,9 +50,13 @@ HALF_CLOSE_SECONDS: Final = 1.0
 LINGER_SECONDS: Final = 1.0
 """Seconds for which a connection is still read after ending it: closing it with input unread would reset it, and could
 destroy the last answer on its way (S3P fact sheet 3, item 12)."""
+UNSENT: Final = 1 * MIB
+"""Unsent bytes above which senders of a `DuplexLink` wait in `room`."""
+TURN_SECONDS: Final = 0.0005
+"""Seconds for which a `DuplexLink` gives buffered requests before other connections have their turn."""
 
 
-class FrontCodec(Protocol[M_co]):
+class RequestCodec(Protocol[M_co]):
     """The server side of a codec, as far as it takes requests. See `penstock.wire.codec.Codec`."""
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
@@ -49,12 +65,16 @@ class FrontCodec(Protocol[M_co]):
     def next_event(self) -> M_co | Pull:
         """Return the next request, NEED_DATA, or PAUSED at the end. Raises RemoteProtocolError."""
 
-    def refuse(self, message: str) -> RemoteProtocolError:
-        """Stop reading because the client exceeds a limit; return the error that `next_event` raises from now on."""
-
     @property
     def buffered(self) -> int:
         """Bytes received and not yet delivered as whole requests."""
+
+
+class FrontCodec(RequestCodec[M_co], Protocol[M_co]):
+    """A codec that tells the client why its requests are no longer read."""
+
+    def refuse(self, message: str) -> RemoteProtocolError:
+        """Stop reading because the client exceeds a limit; return the error that `next_event` raises from now on."""
 
 
 class FrontLink(Generic[M]):
@@ -240,3 +260,151 @@ class FrontLink(Generic[M]):
             await trio.sleep_forever()
         if trio.current_time() > self._ends_at:
             raise trio.BrokenResourceError("the client has gone")
+
+
+class DuplexLink(Generic[M]):
+    """One client's connection, on which any task may `send`, while one task takes requests. See `FrontTransport` for
+    the time-outs, in seconds."""
+
+    __slots__ = (
+        "_cut",
+        "_draining",
+        "_expects_heartbeats",
+        "_incoming",
+        "_sent_at",
+        "_transport",
+        "_turn_ends",
+        "quota",
+    )
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        codec: RequestCodec[M],
+        draining: Draining,
+        *,
+        send_timeout: float,
+        idle_timeout: float,
+    ) -> None:
+        self._transport = FrontTransport(stream, READ_SIZE, send_timeout, idle=idle_timeout, draining=draining)
+        self._draining = draining
+        self._incoming = codec
+        self._turn_ends = 0.0
+        self._sent_at = trio.current_time()
+        self._expects_heartbeats = False  # silence ends the connection, also while it is busy
+        self._cut = False  # by an injected fault: nothing more is sent
+        self.quota = self._transport.quota
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """Let `send` leave messages that cannot be sent at once to a task in `nursery`, which raises TooSlow for a
+        client that receives nothing for too long."""
+        self._transport.begin(nursery)
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    async def next_message(self, busy: Callable[[], bool] = lambda: False) -> M | None:
+        """Return the next request; None at the end.
+
+        The end: the client has finished, `end` was called, the gateway drains, or the client sent nothing for too long
+        while it was not `busy`, with nothing in progress for it. Raises RemoteProtocolError, and
+        trio.BrokenResourceError if the connection is lost.
+        """
+        if perf_counter() > self._turn_ends:
+            await trio.lowlevel.checkpoint()
+            self._turn_ends = perf_counter() + TURN_SECONDS
+        while not (self._transport.stopped or self._draining.begun):
+            event = self._incoming.next_event()
+            if event is PAUSED:
+                break
+            if not isinstance(event, Pull):
+                self._transport.message_taken = True
+                return event
+            if not await self._listen(busy) and (self._expects_heartbeats or not busy()):
+                break
+        return None
+
+    async def _listen(self, busy: Callable[[], bool]) -> bool:
+        """Receive data for the codec. Returns False if nothing came in time, or the wait was interrupted.
+
+        Raises RemoteProtocolError for a client that sends too slowly, or if there is no room for it.
+        """
+        held = self._incoming.buffered
+        try:
+            size = await self._transport.read_into(self._incoming.receive, held, busy)
+        except Crowded as error:
+            raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, str(error))) from None
+        except SlowSender:
+            raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "a message arrives too slowly")) from None
+        if size is not None:
+            self._transport.hold(held + size)
+        return size is not None
+
+    def expect_within(self, seconds: float) -> None:
+        """End the connection if the client sends nothing for so long, from the next wait on: it has agreed to
+        heartbeats."""
+        self._transport.idle = seconds
+        self._expects_heartbeats = True
+
+    def end(self) -> None:
+        """Take no more requests."""
+        self._transport.stop()
+
+    @property
+    def has_ended(self) -> bool:
+        """True once no more requests are taken: the client has finished, `end` was called, or the gateway drains."""
+        return self._transport.stopped or self._transport.finished or self._draining.begun
+
+    # ---- messages to the client --------------------------------------------------------------------------------------
+
+    def send(self, *messages: Iterable[Buffer]) -> None:
+        """Send messages, as far as that is possible without waiting; a task sends the rest. Raises
+        trio.BrokenResourceError."""
+        for pieces in messages:
+            if (faults := due_message(ON_WHOLE_MESSAGES)) is not None:
+                self._put_faulty(faults, b"".join(pieces))
+            elif not self._cut:
+                self._transport.put(pieces)
+        self._sent_at = trio.current_time()
+        self._transport.flush()
+
+    def _put_faulty(self, faults: MessageFaults, message: bytes) -> None:
+        """Drop a message, or send its beginning and cut the connection, after which nothing more is sent."""
+        if self._cut:
+            return
+        cut_after = faults.cut_in(len(message))
+        if cut_after is not None:
+            self._cut = True
+            self._transport.put([message[:cut_after]])
+            self._transport.write_now()
+            cut_off()
+        elif not faults.dropped:
+            self._transport.put([message])
+
+    async def beat(self, seconds: float, heartbeat: Sequence[Buffer]) -> None:
+        """Send a heartbeat whenever nothing was sent for so long, until cancelled."""
+        while True:
+            await trio.sleep_until(self._sent_at + seconds)
+            if trio.current_time() >= self._sent_at + seconds:
+                self.send(heartbeat)
+
+    async def room(self) -> None:
+        """Wait while more than `UNSENT` bytes are unsent."""
+        await self._transport.room(UNSENT)
+
+    async def flush(self) -> None:
+        """Wait until all messages are written."""
+        await self._transport.room()
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    async def close(self, linger: float = LINGER_SECONDS) -> None:
+        """Close the connection in such a way that all messages arrive, reading it for up to `linger` seconds."""
+        if not self._transport.finished:
+            await self._transport.linger(linger)
+        await self._transport.close()
+
+    async def cut(self) -> None:
+        """Close the connection at once, and release memory: tasks leave reference cycles behind, which only a full
+        garbage collection frees."""
+        del self._incoming
+        await self._transport.cut()
