@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 CONFIGURATION = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
+    # Java code that is made and compiled for each query takes longer than queries of some rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
