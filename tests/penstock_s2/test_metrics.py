@@ -96,6 +96,6 @@ def test_what_may_not_be_asked(s2: S2Client, path: str) -> None:
 
 
 def test_unknown_basins_and_streams_have_no_figures(s2: S2Client) -> None:
-    assert metrics(s2, "/no-such-basin", "storage") == []
-    assert metrics(s2, "/no-such-basin/s", "storage") == []
-    assert sums(s2, "/no-such-basin", "basin-ops", "operations") == {}
+    assert metrics(s2, "/never-named-elsewhere", "storage") == []
+    assert metrics(s2, "/never-named-elsewhere/s", "storage") == []
+    assert sums(s2, "/never-named-elsewhere", "basin-ops", "operations") == {}

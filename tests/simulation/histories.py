@@ -225,7 +225,7 @@ class Client:
 
     view: View = "records"
     event_times = False
-    """Whether it sees the times of records that their producers gave them."""
+    """True if it sees the times that producers gave their records."""
 
     def __init__(self, name: str, talks: Talks, back: Any, histories: Histories, dice: random.Random) -> None:
         """`back`: a `Back`, or what a subclass calls instead."""
@@ -433,7 +433,7 @@ class Follower:
     """A reader of one log that follows its tail."""
 
     event_times = False
-    """Whether it sees the times of records that their producers gave them."""
+    """True if it sees the times that producers gave their records."""
 
     def __init__(self, name: str, stream: StreamRef, back: Any, histories: Histories) -> None:
         self.name = name

@@ -98,7 +98,7 @@ def test_a_successors_back_is_used_from_now_on() -> None:
 
 
 def test_operations_and_sessions_of_a_front_begin_with_a_check() -> None:
-    """What it raises refuses them."""
+    """An exception of it refuses them."""
 
     def refuse() -> None:
         raise OperationFailed(Failure(FailureCode.RATE_LIMITED, "too many"))

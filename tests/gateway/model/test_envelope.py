@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.model.envelope import ENVELOPE_MARK, is_marked, unwrap, wrap
 from penstock.model.records import Header, Headers
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "loss.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "loss.md"
 HEADERS = st.lists(st.builds(Header, st.binary(max_size=5), st.binary(max_size=5)), max_size=3).map(tuple)
 
 
