@@ -82,8 +82,8 @@ class Heard(stomp.ConnectionListener):
         self.frames.put(("heartbeat timeout", None))
 
     def next(self, kind: str) -> Any:
-        found, frame = self.frames.get(timeout=20)
-        assert found == kind, (found, frame and (frame.headers, frame.body))
+        event, frame = self.frames.get(timeout=20)
+        assert event == kind, (event, frame and (frame.headers, frame.body))
         return frame
 
 
@@ -94,7 +94,9 @@ def gateway() -> Iterator[GatewayProcess]:
 
 
 def port_of(gateway: GatewayProcess, name: str = "open") -> int:
-    return next(one["port"] for one in gateway.events("listening") if one["listener"] == f"listeners.stomp.{name}")
+    return next(
+        event["port"] for event in gateway.events("listening") if event["listener"] == f"listeners.stomp.{name}"
+    )
 
 
 @contextmanager
@@ -125,9 +127,9 @@ def test_records_are_appended_and_pushed(gateway: GatewayProcess) -> None:
         assert [heard.next("MESSAGE").body for _ in range(2)] == ["over S2", "again"]
         client.unsubscribe(id=1, headers={"receipt": "r2"})
         heard.next("RECEIPT")
-        s2.append("pushed", "to nobody")
+        s2.append("pushed", "without a subscription")
         client.subscribe("/pushed", id=1, headers={"x-stream-offset": "4"})
-        assert heard.next("MESSAGE").body == "to nobody"
+        assert heard.next("MESSAGE").body == "without a subscription"
     (record,) = s2.read("pushed", seq_num=1, count=1).json()["records"]
     assert ["kind", "a:b"] in record["headers"]
 
@@ -179,9 +181,9 @@ def test_logins(gateway: GatewayProcess, login: str | None, passcode: str | None
     with socket.create_connection(("127.0.0.1", port_of(gateway, "closed")), timeout=10) as client:
         proof = "" if passcode is None else f"login:{login}\npasscode:{passcode}\n"
         client.sendall(f"CONNECT\naccept-version:1.2\n{proof}\n\0DISCONNECT\nreceipt:bye\n\n\0".encode())
-        answer = client.makefile("rb").read()
-    assert answer.startswith(b"CONNECTED\n") == serves, answer
-    assert (b"receipt-id:bye" if serves else b"message:") in answer
+        response = client.makefile("rb").read()
+    assert response.startswith(b"CONNECTED\n") == serves, response
+    assert (b"receipt-id:bye" if serves else b"message:") in response
 
 
 @pytest.mark.parametrize(
@@ -203,8 +205,8 @@ def test_logins(gateway: GatewayProcess, login: str | None, passcode: str | None
 def test_refusals_name_what_is_wrong(gateway: GatewayProcess, frames: bytes, reason: bytes) -> None:
     with socket.create_connection(("127.0.0.1", port_of(gateway)), timeout=10) as client:
         client.sendall(frames)
-        answer = client.makefile("rb").read()
-    assert reason in answer and b"ERROR\n" in answer, answer
+        response = client.makefile("rb").read()
+    assert reason in response and b"ERROR\n" in response, response
 
 
 def test_headers_that_are_no_text_are_refused_or_dropped(gateway: GatewayProcess) -> None:
@@ -228,8 +230,8 @@ def test_a_front_that_counts_nothing_is_within_the_limits_of_its_clients() -> No
     with GatewayProcess(CONFIGURATION + "[limits]\nrequests_per_second = 5\nburst_seconds = 1\n") as running:
         with socket.create_connection(("127.0.0.1", port_of(running)), timeout=10) as client:
             client.sendall(b"CONNECT\naccept-version:1.2\n\n\0" + b"SEND\ndestination:/a\nreceipt:1\n\nx\0" * 50)
-            answer = client.makefile("rb").read()
-        assert answer.count(b"RECEIPT\n") == 5 and b"requests_per_second is reached" in answer, answer
+            response = client.makefile("rb").read()
+        assert response.count(b"RECEIPT\n") == 5 and b"requests_per_second is reached" in response, response
 
 
 def test_it_is_reported_and_recorded(gateway: GatewayProcess, tmp_path: Path) -> None:
@@ -238,7 +240,11 @@ def test_it_is_reported_and_recorded(gateway: GatewayProcess, tmp_path: Path) ->
     report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "STOMP on 127.0.0.1:0, for any client" in report
     with connected(port_of(gateway)):
-        until(lambda: any(one.get("listener") == "listeners.stomp.open" for one in gateway.events("connection_opened")))
+        until(
+            lambda: any(
+                event.get("listener") == "listeners.stomp.open" for event in gateway.events("connection_opened")
+            )
+        )
 
 
 @pytest.mark.parametrize("role", Role)

@@ -149,13 +149,13 @@ class Histories:
         places = self.places[stream]
         for record in records:
             seen = Place(content(record), None if event_times else record.timestamp)
-            known = places.get(record.seq_num, seen)
+            before = places.get(record.seq_num, seen)
             if seen.timestamp is None:
-                seen = seen._replace(timestamp=known.timestamp)
-            elif known.timestamp is None:
-                known = known._replace(timestamp=seen.timestamp)
-            assert known == seen, f"{client}: {stream} at {record.seq_num} was {known}, and is {seen}"
-            places[record.seq_num] = known
+                seen = seen._replace(timestamp=before.timestamp)
+            elif before.timestamp is None:
+                before = before._replace(timestamp=seen.timestamp)
+            assert before == seen, f"{client}: {stream} at {record.seq_num} was {before}, and is {seen}"
+            places[record.seq_num] = before
 
     def identified(self, stream: StreamRef, identifier: Any, body: bytes, client: str) -> None:
         """Check a record against what others saw under its identifier, ever."""

@@ -328,15 +328,15 @@ class DuplexLink(Generic[M]):
 
         Raises RemoteProtocolError for a client that sends too slowly, or if there is no room for it.
         """
-        held = self._incoming.buffered
+        buffered = self._incoming.buffered
         try:
-            size = await self._transport.read_into(self._incoming.receive, held, busy)
+            size = await self._transport.read_into(self._incoming.receive, buffered, busy)
         except Crowded as error:
             raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, str(error))) from None
         except SlowSender:
             raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "a message arrives too slowly")) from None
         if size is not None:
-            self._transport.hold(held + size)
+            self._transport.hold(buffered + size)
         return size is not None
 
     def expect_within(self, seconds: float) -> None:

@@ -159,7 +159,7 @@ class StompCodec(Codec[Frame, Frame]):
         headers = event.headers
         if event.command in _BODIES:
             headers = (
-                *(one for one in headers if one[0] != "content-length"),
+                *(header for header in headers if header[0] != "content-length"),
                 ("content-length", str(len(event.body))),
             )
         escape = str if event.command in _PLAIN else _escape

@@ -105,8 +105,8 @@ class _Subscription:
         assert self.credit is not None, "only these have names"
         names = list(self.unacknowledged)
         first = 0 if self.mode == "client" else names.index(name)
-        for one in names[first : names.index(name) + 1]:
-            del self.unacknowledged[one]
+        for acknowledged in names[first : names.index(name) + 1]:
+            del self.unacknowledged[acknowledged]
             self.credit.release()
 
 
