@@ -266,6 +266,7 @@ def ways() -> Iterator[tuple[str, Way]]:
             store.append(writer, [b"x" * 100] * 100, 100)
             yield "a segment block append", tracer.trace(lambda: store.append(writer, [b"x" * 100] * 100, 200))
         with KafkaSocket(bound["listeners.kafka"]) as kafka:
+            S2Client(bound["listeners.s2"], "penstock").append("topic", "a")
             values = [b"x" * 100] * 100
             for _ in range(2):
                 kafka.produce("topic", *values)

@@ -316,5 +316,5 @@ async def _parked(stream: StoredStream, deadline: float) -> bool:
 
 def _refusal(stream: StoredStream, refused: RefusedRecord) -> OperationFailed:
     seq_num, feature, end = refused
-    message = f"record {seq_num} of stream {stream.ref} {feature.value}, which cannot be delivered to segment clients"
+    message = f"record {seq_num} of stream {stream.ref} {feature.value}, which cannot be delivered as bytes"
     return fail(FailureCode.NOT_REPRESENTABLE, f"{message}; the next bytes are at offset {end}", seq_num=seq_num)

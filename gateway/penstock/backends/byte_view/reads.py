@@ -163,5 +163,5 @@ def _cut(stream: ByteStream, window: ReadWindow, operation: ReadBytes, max_bytes
 
 def _refusal(stream: ByteStream, refused: RefusedRecord) -> OperationFailed:
     seq_num, feature, end = refused
-    message = f"record {seq_num} of stream {stream.ref} {feature.value}, which cannot be delivered to segment clients"
+    message = f"record {seq_num} of stream {stream.ref} {feature.value}, which cannot be delivered as bytes"
     return fail(FailureCode.NOT_REPRESENTABLE, f"{message}; the next bytes are at offset {end}", seq_num=seq_num)

@@ -121,9 +121,7 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
         if self.shift:
             fault_texts.append(f"its sequence numbers are smaller by {self.shift}")
         if self.byte_shift:
-            fault_texts.append(
-                f"segment clients append to it, and its length in bytes differs by {abs(self.byte_shift)}"
-            )
+            fault_texts.append(f"clients append bytes to it, and its length in bytes differs by {abs(self.byte_shift)}")
         if self.stopped:
             fault_texts.append(f"the copy has stopped: {self.stopped}")
         return fault_texts

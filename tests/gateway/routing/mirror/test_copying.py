@@ -148,7 +148,7 @@ async def test_bytes_that_are_others_on_the_secondary_are_told(two: Two, data: b
     shift = len(stored_bytes(two.primary)) - len(stored_bytes(two.secondary.back))
     state = await two.state()
     assert (state.equal, state.byte_shift) == (True, shift)
-    assert shift and state.faults == [f"segment clients append to it, and its length in bytes differs by {abs(shift)}"]
+    assert shift and state.faults == [f"clients append bytes to it, and its length in bytes differs by {abs(shift)}"]
 
 
 async def test_many_streams_take_turns(two: Two) -> None:
