@@ -269,7 +269,7 @@ def ways() -> Iterator[tuple[str, Way]]:
             S2Client(bound["listeners.s2"], "penstock").append("topic", "a")
             values = [b"x" * 100] * 100
             for _ in range(2):
-                kafka.produce("topic", *values)
+                assert kafka.produce("topic", *values).error_code == 0
             yield "a Kafka produce", tracer.trace(lambda: kafka.produce("topic", *values))
 
     with tempfile.TemporaryDirectory() as directory, GatewayProcess() as far:

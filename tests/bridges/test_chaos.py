@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import pytest
 from support.bridges import DIRECT, REAL, SECOND, Bridge
 from support.bridges.fronts import LOOPBACK
-from support.bridges.load import FOLLOWERS, WRITERS, Load
+from support.bridges.load import FOLLOWERS, WRITERS, Load, wait_for_all, wait_for_all_followers
 from support.bridges.plain_fronts import FRONTS
 from support.pravega.relay import Relay
 from support.process import GatewayProcess
@@ -77,8 +77,7 @@ def run(case: Case, rounds: int) -> None:
     dice = random.Random(str(case.bridge))
     with case.running() as (gateway, lose), loaded(case, gateway) as loads:
         for _ in range(rounds):
-            for load in loads:
-                load.wait_for_more(dice.randint(1, 20))
+            wait_for_all(loads, [dice.randint(1, 20) for _ in loads])
             lose()
 
 
@@ -89,10 +88,8 @@ def loaded(case: Case, gateway: GatewayProcess) -> Iterator[list[Load]]:
     threads = [thread for load in loads for thread in started(load)]
     try:
         yield loads
-        for load in loads:
-            load.wait_for_more(10)
-            for follower in load.followers.values():
-                follower.wait_to_follow()
+        wait_for_all(loads, [10] * len(loads))
+        wait_for_all_followers(loads)
     finally:
         for load in loads:
             load.stopping.set()
@@ -153,8 +150,7 @@ def test_clients_are_told_of_a_server_that_stays_away(kind: str) -> None:
         case = Case(replace(SECOND[kind], more="recover_seconds = 0.3"), lambda: server)
         text = case.bridge.configuration(server.address, server.controller)
         with GatewayProcess(text) as gateway, loaded(case, gateway) as loads:
-            for load in loads:
-                load.wait_for_more(5)
+            wait_for_all(loads, [5] * len(loads))
             server.kill()
             for load in loads:
                 for one in (load, *load.followers.values()):

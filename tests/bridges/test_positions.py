@@ -320,7 +320,7 @@ def foreign_append(pair: Pair, *bodies: bytes) -> None:
             assert answer.status in (200, 204)
     elif pair.bridge.kind == "kafka":
         with KafkaSocket((host, port)) as kafka:
-            kafka.produce(pair.stream, *bodies)
+            assert kafka.produce(pair.stream, *bodies).error_code == 0
     else:
         with ReleasedSocket((host, port)) as segment:
             writer = segment.writer(f"{BASIN}/{pair.stream}/0.#epoch.0")

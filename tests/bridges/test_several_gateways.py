@@ -21,6 +21,7 @@ from support.bridges.balanced import (
     loaded,
     seen_through,
 )
+from support.bridges.load import wait_for_all
 from support.kafka.cluster import KafkaCluster
 from support.management import ask
 from support.peers import unique
@@ -68,11 +69,9 @@ def kill_each(gateways: Balanced, seed: str, without: tuple[str, ...] = ()) -> N
     dice = random.Random(seed)
     with loaded(gateways, without) as loads:
         for gateway in gateways.gateways:
-            for load in loads:
-                load.wait_for_more(dice.randint(1, 20), 120)
+            wait_for_all(loads, [dice.randint(1, 20) for _ in loads], 120)
             gateway.restart(kill=True)
-        for load in loads:
-            load.wait_for_more(10, 120)
+        wait_for_all(loads, [10] * len(loads), 120)
     for load in loads:
         check(load, [seen_through(gateway, load) for gateway in gateways.gateways])
 
@@ -133,10 +132,8 @@ def test_brokers_are_killed_under_load(gateways: Balanced, cluster: KafkaCluster
     dice = random.Random("brokers")
     with loaded(gateways) as loads:
         for broker in cluster.brokers.values():
-            for load in loads:
-                load.wait_for_more(dice.randint(1, 20), 120)
+            wait_for_all(loads, [dice.randint(1, 20) for _ in loads], 120)
             broker.restart()
-        for load in loads:
-            load.wait_for_more(10, 120)
+        wait_for_all(loads, [10] * len(loads), 120)
     for load in loads:
         check(load, [seen_through(gateway, load) for gateway in gateways.gateways])

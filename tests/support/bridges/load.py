@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -36,7 +36,16 @@ from penstock_kafka.codec.record_messages import FetchPartition, FetchRequest, F
 from penstock_pravega.codec import join_events
 from penstock_proto import s2_pb2 as pb
 
-__all__ = ["FOLLOWERS", "WRITERS", "Load", "Lost", "Stopping", "serving_broker"]
+__all__ = [
+    "FOLLOWERS",
+    "WRITERS",
+    "Load",
+    "Lost",
+    "Stopping",
+    "serving_broker",
+    "wait_for_all",
+    "wait_for_all_followers",
+]
 
 PAUSE_SECONDS = 0.02
 """After an error, as a client would wait."""
@@ -128,21 +137,25 @@ class Load:
         if (failed := self.stopping.failed) is not None:
             raise AssertionError(f"{failed.name} of {failed.stream}: {failed.failure!r}") from failed.failure
 
-    def wait_to_follow(self, seconds: float = 60) -> None:
-        """Wait until a follower has one more record. Raises AssertionError if none comes."""
-        goal, deadline = len(self.followed) + 1, time.monotonic() + seconds
-        while len(self.followed) < goal:
-            self._check_failures()
-            assert time.monotonic() < deadline, f"{self.name} follows no more after {len(self.followed)} records"
-            time.sleep(0.01)
-
     def wait_for_more(self, count: int, seconds: float = 60) -> None:
         """Wait until `count` more batches are acknowledged. Raises AssertionError if they are not."""
-        goal, deadline = len(self.acked) + count, time.monotonic() + seconds
+        self.wait_for_acks(len(self.acked) + count, seconds)
+
+    def wait_for_acks(self, goal: int, seconds: float = 60) -> None:
+        """Wait until `goal` batches are acknowledged, of all that were sent. Raises AssertionError if they are not."""
+        deadline = time.monotonic() + seconds
         while len(self.acked) < goal:
             self._check_failures()
             assert time.monotonic() < deadline, f"{self.name} does not recover: {dict(self.errors)}"
             time.sleep(0.005)
+
+    def wait_for_records(self, goal: int, seconds: float = 60) -> None:
+        """Wait until a follower has `goal` records. Raises AssertionError if they do not come."""
+        deadline = time.monotonic() + seconds
+        while len(self.followed) < goal:
+            self._check_failures()
+            assert time.monotonic() < deadline, f"{self.name} follows no more after {len(self.followed)} records"
+            time.sleep(0.01)
 
     def wait_for_an_error(self, seconds: float = 60) -> None:
         """Wait until the client got the error of a server that is not there."""
@@ -173,6 +186,20 @@ class Load:
             latest = accumulate(batches, max)
             late = {number for number, last in zip(batches, latest, strict=True) if number < last}
             assert not late & self.acked.keys(), f"{self.name}: out of order: {sorted(late & self.acked.keys())}"
+
+
+def wait_for_all(loads: Sequence[Load], counts: Iterable[int], seconds: float = 60) -> None:
+    """Wait until each load has so many more acknowledged batches than now. Raises AssertionError if one has not."""
+    goals = [len(load.acked) + count for load, count in zip(loads, counts, strict=True)]
+    for load, goal in zip(loads, goals, strict=True):
+        load.wait_for_acks(goal, seconds)
+
+
+def wait_for_all_followers(loads: Sequence[Load]) -> None:
+    """Wait until each follower of each load has one more record than now. Raises AssertionError if one has not."""
+    followers = [follower for load in loads for follower in load.followers.values()]
+    for follower, goal in [(follower, len(follower.followed) + 1) for follower in followers]:
+        follower.wait_for_records(goal)
 
 
 # ---- writers: each runs until it is told to stop or raises Lost ------------------------------------------------------

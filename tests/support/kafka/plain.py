@@ -68,16 +68,14 @@ class KafkaSocket:
         return event.message
 
     def produce(self, topic: str, *values: bytes) -> ProducePartitionResult:
-        """Append one batch to a topic of one partition, stamped with the present time; check that it was taken."""
+        """Append one batch to a topic of one partition, stamped with the present time."""
         count = len(values)
         batch = KafkaBatch(
             keys=[None] * count, values=values, timestamps=[int(time.time() * 1000)] * count, offsets=range(count)
         )
         given = ProduceTopic(name=topic, partitions=[ProducePartition(index=0, records=encode_batch(batch))])
         response = self.call(ProduceRequest(acks=-1, timeout_ms=10_000, topics=[given]), ProduceResponse)
-        result = response.topics[0].partitions[0]
-        assert result.error_code == 0, result
-        return result
+        return response.topics[0].partitions[0]
 
     def __enter__(self) -> Self:
         return self
