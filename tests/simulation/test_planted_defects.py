@@ -114,7 +114,7 @@ def test_a_tail_ahead_of_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(error, NotLinearizable) or "was seen, and the tail is" in str(error), error
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_log_that_restarts_after_a_failed_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sync of what a checkpoint moved as far as a reader lets it: SQLite does not sync it then."""
     for module in (checkpointer, committer):

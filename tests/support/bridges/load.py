@@ -49,7 +49,7 @@ __all__ = [
 
 PAUSE_SECONDS = 0.02
 """After an error, as a client would wait."""
-PACE_SECONDS = 0.01
+PACE_SECONDS = 0.03
 """Between batches: all writers, their followers, and as many processes share a small machine."""
 S2_ERRORS = {(502, "hot_server"), (503, "unavailable"), (504, "upstream_timeout")}
 S3P_ERRORS = {"ERR_UNAVAILABLE", "ERR_UPSTREAM_TIMEOUT"}

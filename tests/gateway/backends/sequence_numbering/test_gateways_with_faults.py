@@ -213,6 +213,13 @@ async def test_positions_never_change(autojump_clock: MockClock, seed: int, offs
 
 @pytest.mark.slow
 @pytest.mark.parametrize("offsets", [True, False])
-@pytest.mark.parametrize("seed", range(3, 40))
+@pytest.mark.parametrize("seed", range(3, 20))
 async def test_positions_never_change_in_many_runs(autojump_clock: MockClock, seed: int, offsets: bool) -> None:
+    await run(seed, offsets)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("offsets", [True, False])
+@pytest.mark.parametrize("seed", range(20, 60))
+async def test_positions_never_change_in_very_many_runs(autojump_clock: MockClock, seed: int, offsets: bool) -> None:
     await run(seed, offsets)
